@@ -1,0 +1,95 @@
+# Everything happens in .venv, which the first target that needs it creates. `make help` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CHECKS := build/sanitize
+
+NATIVE := $(wildcard native/*.cpp native/*.h)
+NATIVE_ALL := $(NATIVE) $(wildcard native/tests/*.cpp native/tests/*.h)
+STUB := src/slipstream/_native.pyi
+STUBGEN := $(BIN)/python -m nanobind.stubgen -q -m slipstream._native
+
+# Written when a step is done, so that a second call has nothing to do.
+INSTALLED := $(VENV)/installed.stamp
+BUILT := $(VENV)/built.stamp
+
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long bench lint format stub build clean distclean
+.PHONY: check-python check-native check-stub test-native test-python
+
+help:  ## list the targets
+	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(BUILT)  ## the whole story on pictures it makes itself
+	$(BIN)/slipstream demo
+
+test: lint test-native test-python  ## lint, types, C++ tests under sanitizers, pytest
+
+test-long: lint test-native $(BUILT)  ## the same with the sweeps that take minutes
+	$(BIN)/python -m pytest -m ""
+
+bench: $(BUILT)  ## measure the published ratios on this machine
+	$(BIN)/python -m benchmarks
+
+lint: check-python check-native check-stub  ## ruff, mypy, clang-format, codespell, stale stub
+
+format: $(INSTALLED)  ## rewrite Python and C++ in the project's style
+	$(BIN)/ruff check --fix --exit-zero .
+	$(BIN)/ruff format .
+	$(if $(NATIVE_ALL),$(BIN)/clang-format -i $(NATIVE_ALL))
+
+stub: $(BUILT)  ## write the type stub of the extension again
+	$(STUBGEN) -o $(STUB)
+
+build: $(BUILT)  ## virtual environment and extension, nothing else
+
+clean:  ## remove what was built; .venv stays
+	rm -rf build dist wheelhouse $(BUILT) src/slipstream/_native*.so
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean  ## remove .venv too
+	rm -rf $(VENV)
+
+check-python: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/mypy
+
+check-native: $(INSTALLED)
+	$(if $(NATIVE_ALL),$(BIN)/clang-format --dry-run --Werror $(NATIVE_ALL))
+
+check-stub: $(BUILT)
+	@mkdir -p build
+	@$(STUBGEN) -o build/_native.pyi
+	@diff -u $(STUB) build/_native.pyi || { \
+	  echo "$(STUB) does not describe the extension any more. Run: make stub" >&2; exit 1; }
+
+test-native: $(BUILT)
+	@mkdir -p build
+	@$(BIN)/cmake -G Ninja -S . -B $(CHECKS) -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
+	  -DSLIPSTREAM_SANITIZE=ON -DSLIPSTREAM_TESTS=ON -DSLIPSTREAM_DEVELOPER=ON >build/sanitize.log \
+	  || { cat build/sanitize.log; exit 1; }
+	$(BIN)/cmake --build $(CHECKS)
+	$(BIN)/ctest --test-dir $(CHECKS) --output-on-failure --no-tests=error
+
+test-python: $(BUILT)
+	$(BIN)/python -m pytest
+
+# torch by itself first, so that no later requirement has a say in which build of it is taken.
+$(INSTALLED): constraints.txt
+	@PYTHON="$(PYTHON)" sh packaging/check_system.sh
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	$(BIN)/python -m pip install --constraint constraints.txt torch
+	$(BIN)/python -m pip install --requirement constraints.txt
+	@touch $@
+
+# Python files are used where they lie; only the extension has to be built again.
+$(BUILT): $(INSTALLED) pyproject.toml CMakeLists.txt $(NATIVE)
+	@echo "Building the extension"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation \
+	  --config-settings=cmake.define.SLIPSTREAM_DEVELOPER=ON --editable .
+	@touch $@

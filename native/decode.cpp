@@ -1,0 +1,324 @@
+// Compiled once per instruction set; dispatch.cpp chooses. No standard containers here: their
+// shared code must not end up with instructions that an older processor lacks.
+#include "decode.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "decode_file.h"
+#include "entropy.h"
+#include "finish.h"
+#include "isa.h"
+#include "planes.h"
+#include "scratch.h"
+
+namespace slip {
+namespace SLIP_ISA {
+namespace {
+
+Region region_of(const Frame& frame, const Box& box) {
+    // The triangle filter looks one chroma sample, here one pixel, beyond the crop.
+    const int margin_x = frame.h_max > 1, margin_y = frame.v_max > 1;
+    const int x_end = std::min(box.x + box.width + margin_x, frame.width);
+    const int y_end = std::min(box.y + box.height + margin_y, frame.height);
+    return {std::max(box.x - margin_x, 0) / frame.mcu_width(),
+            Frame::ceil_div(x_end, frame.mcu_width()),
+            std::max(box.y - margin_y, 0) / frame.mcu_height(),
+            Frame::ceil_div(y_end, frame.mcu_height())};
+}
+
+bool inside(const Box& box, int width, int height) {
+    return box.width > 0 && box.height > 0 && box.x >= 0 && box.y >= 0 &&
+           box.width <= width - box.x && box.height <= height - box.y;
+}
+
+Status build_tables(const JpegHeader& header, Scratch& scratch, McuPlan& plan) {
+    bool dc_done[4] = {}, ac_done[4] = {};
+    plan.block_count = 0;
+    for (int c = 0; c < header.frame.component_count; ++c) {
+        const Component& component = header.frame.components[c];
+        if (!dc_done[component.dc]) {
+            const Status status =
+                build_decode_table(header.dc[component.dc], true, scratch.dc[component.dc]);
+            if (status != Status::ok) return status;
+            dc_done[component.dc] = true;
+        }
+        if (!ac_done[component.ac]) {
+            const Status status =
+                build_decode_table(header.ac[component.ac], false, scratch.ac[component.ac]);
+            if (status != Status::ok) return status;
+            ac_done[component.ac] = true;
+        }
+        for (int b = 0; b < component.h * component.v; ++b) {
+            plan.blocks[plan.block_count++] = {&scratch.dc[component.dc], &scratch.ac[component.ac],
+                                               c};
+        }
+    }
+    return Status::ok;
+}
+
+bool reserve_blocks(Scratch& scratch, std::size_t blocks) {
+    return scratch.blocks.reserve(blocks * 64 * sizeof(std::int16_t)) &&
+           scratch.last.reserve(blocks);
+}
+
+void clear_blocks(Scratch& scratch, std::size_t blocks) {
+    std::memset(scratch.blocks.data(), 0, blocks * 64 * sizeof(std::int16_t));
+}
+
+// The tiles of one row, two at a time.
+Status decode_tile_row(const TileRecord& record, const McuPlan& plan, int row, int first_tile,
+                       int end_tile, std::size_t offset, const Planes& planes, Scratch& scratch) {
+    const int per_tile = record.tile_mcus * plan.block_count;
+    std::size_t index = static_cast<std::size_t>(row) * record.tiles_per_row + first_tile;
+    const auto readable = static_cast<std::size_t>(record.end - record.segments);
+    auto* blocks = scratch.blocks.as<std::int16_t>();
+    std::uint8_t* last = scratch.last.data();
+    for (int tile = first_tile; tile < end_tile;) {
+        Stream a, b;
+        const std::size_t size_a = record.segment_length(index);
+        a.start(record.segments + offset, readable - offset);
+        const int mcus = record.mcus_in_tile(tile);
+        clear_blocks(scratch, 2 * static_cast<std::size_t>(per_tile));
+        const bool pair = tile + 1 < end_tile && record.mcus_in_tile(tile + 1) == mcus;
+        if (pair) {
+            const std::size_t size_b = record.segment_length(index + 1);
+            b.start(record.segments + offset + size_a, readable - offset - size_a);
+            decode_mcus_pair(a, b, plan, mcus, blocks, blocks + 64 * per_tile, last,
+                             last + per_tile);
+            const Status status = check_end(b, size_b);
+            if (status != Status::ok) return status;
+            offset += size_b;
+        } else {
+            decode_mcus(a, plan, mcus, blocks, last);
+        }
+        const Status status = check_end(a, size_a);
+        if (status != Status::ok) return status;
+        offset += size_a;
+        const int tiles = pair ? 2 : 1;
+        planes.put(row, tile * record.tile_mcus, pair ? 2 * mcus : mcus, blocks, last);
+        tile += tiles;
+        index += tiles;
+    }
+    return Status::ok;
+}
+
+std::size_t length_of(const TileRecord& record, std::size_t first, std::size_t end) {
+    std::size_t total = 0;
+    for (std::size_t i = first; i < end; ++i) total += record.segment_length(i);
+    return total;
+}
+
+// Decoded rows of MCUs on their way into the target.
+class Output {
+  public:
+    Status begin(const JpegHeader& header, const Region& region, const Box& box,
+                 const Target& target, Scratch& scratch) {
+        if (!planes.prepare(header, region, scratch) ||
+            !rows_.prepare(planes, header, box, scratch))
+            return Status::memory;
+        frame_ = &header.frame;
+        region_ = region;
+        box_ = box;
+        return finisher_.begin(box.width, box.height, target, scratch);
+    }
+
+    // The blocks of this row of MCUs are in `planes`. The triangle filter needs the chroma row
+    // below as well.
+    void row_done(int row) {
+        const int decoded =
+            (row + 1) * frame_->mcu_height() - (frame_->v_max > 1 ? frame_->v_max : 0);
+        const int ready = row + 1 == region_.bottom ? box_.height : decoded - box_.y;
+        finisher_.advance(rows_, std::clamp(ready, 0, box_.height));
+    }
+
+    Planes planes;
+
+  private:
+    PlaneRows rows_;
+    Finisher finisher_;
+    const Frame* frame_;
+    Region region_;
+    Box box_;
+};
+
+Status decode_tiles(const TileRecord& record, const Box& box, const Target& target,
+                    Scratch& scratch) {
+    const Frame& frame = record.header.frame;
+    McuPlan plan;
+    Status status = build_tables(record.header, scratch, plan);
+    if (status != Status::ok) return status;
+    Region region = region_of(frame, box);
+    const int first_tile = region.left / record.tile_mcus;
+    const int end_tile = Frame::ceil_div(region.right, record.tile_mcus);
+    region.left = first_tile * record.tile_mcus;
+    region.right = std::min(end_tile * record.tile_mcus, frame.mcus_per_row);
+    if (!reserve_blocks(scratch, 2 * static_cast<std::size_t>(record.tile_mcus) * plan.block_count))
+        return Status::memory;
+    Output output;
+    status = output.begin(record.header, region, box, target, scratch);
+    if (status != Status::ok) return status;
+    std::size_t done = 0, offset = 0;  // `offset` is where segment number `done` starts
+    for (int row = region.top; row < region.bottom; ++row) {
+        const std::size_t first = static_cast<std::size_t>(row) * record.tiles_per_row + first_tile;
+        offset += length_of(record, done, first);
+        done = first;
+        status = decode_tile_row(record, plan, row, first_tile, end_tile, offset, output.planes,
+                                 scratch);
+        if (status != Status::ok) return status;
+        output.row_done(row);
+    }
+    return Status::ok;
+}
+
+// A file's scan without stuffing, cut at its restart markers.
+struct Scan {
+    const std::uint8_t* data;
+    const std::size_t* ends;
+    std::size_t interval_count;
+};
+
+// Anything out of the ordinary is left to libjpeg: `unsupported`.
+Status unstuff(const std::uint8_t* data, std::size_t size, const JpegHeader& header,
+               Scratch& scratch, Scan& scan) {
+    const std::size_t mcus =
+        static_cast<std::size_t>(header.frame.mcus_per_row) * header.frame.mcu_rows;
+    const std::size_t interval = header.restart_interval ? header.restart_interval : mcus;
+    const std::size_t intervals = (mcus + interval - 1) / interval;
+    if (!scratch.scan.reserve(size) ||
+        !scratch.intervals.reserve(intervals * sizeof(std::size_t))) {
+        return Status::memory;
+    }
+    std::uint8_t* out = scratch.scan.data();
+    auto* ends = scratch.intervals.as<std::size_t>();
+    scan = {out, ends, 0};
+    const std::uint8_t *at = data, *end = data + size;
+    for (;;) {
+        const auto* marker = static_cast<const std::uint8_t*>(
+            std::memchr(at, 0xFF, static_cast<std::size_t>(end - at)));
+        if (!marker || marker + 1 >= end) return Status::unsupported;
+        std::memcpy(out, at, static_cast<std::size_t>(marker - at));
+        out += marker - at;
+        at = marker + 2;
+        const int code = marker[1];
+        if (code == 0) {
+            *out++ = 0xFF;
+            continue;
+        }
+        if (scan.interval_count == intervals) return Status::unsupported;
+        ends[scan.interval_count++] = static_cast<std::size_t>(out - scan.data);
+        if (code == 0xD9) break;
+        if (code != 0xD0 + static_cast<int>((scan.interval_count - 1) & 7))
+            return Status::unsupported;
+    }
+    return scan.interval_count == intervals ? Status::ok : Status::unsupported;
+}
+
+// Less strict than check_end: files may fill the last byte as they like.
+bool ended_well(const Stream& s, std::size_t size) {
+    const auto used = static_cast<std::int64_t>(s.position) * 8 - s.count;
+    const std::int64_t left = static_cast<std::int64_t>(size) * 8 - used;
+    return !s.bad && left >= 0 && left <= 7;
+}
+
+Status decode_scan(const JpegHeader& header, const std::uint8_t* data, std::size_t size,
+                   const Box& box, const Target& target, Scratch& scratch) {
+    const Frame& frame = header.frame;
+    if (frame.block_count() / 4 > static_cast<std::int64_t>(size)) return Status::dimensions;
+    McuPlan plan;
+    Scan scan;
+    Status status = unstuff(data + header.size, size - header.size, header, scratch, scan);
+    if (status == Status::ok) status = build_tables(header, scratch, plan);
+    if (status != Status::ok) return status;
+    const Region region = region_of(frame, box);
+    const std::size_t row_blocks = static_cast<std::size_t>(frame.mcus_per_row) * plan.block_count;
+    if (!reserve_blocks(scratch, row_blocks)) return Status::memory;
+    Output output;
+    status = output.begin(header, region, box, target, scratch);
+    if (status != Status::ok) return status;
+    auto* blocks = scratch.blocks.as<std::int16_t>();
+    std::uint8_t* last = scratch.last.data();
+
+    Stream stream;
+    std::size_t interval = 0, begin = 0;
+    int left_in_interval = 0;
+    for (int row = 0; row < region.bottom; ++row) {
+        clear_blocks(scratch, row_blocks);
+        for (int column = 0; column < frame.mcus_per_row;) {
+            if (left_in_interval == 0) {
+                stream.start(scan.data + begin, scan.ends[scan.interval_count - 1] - begin);
+                left_in_interval = header.restart_interval ? header.restart_interval
+                                                           : frame.mcus_per_row * frame.mcu_rows;
+            }
+            const int count = std::min(left_in_interval, frame.mcus_per_row - column);
+            const std::size_t at = static_cast<std::size_t>(column) * plan.block_count;
+            decode_mcus(stream, plan, count, blocks + 64 * at, last + at);
+            if (stream.bad) return Status::huffman_code;
+            left_in_interval -= count;
+            column += count;
+            const bool whole = left_in_interval == 0 ||
+                               (row == frame.mcu_rows - 1 && column == frame.mcus_per_row);
+            if (whole) {
+                if (!ended_well(stream, scan.ends[interval] - begin))
+                    return Status::segment_leftover;
+                begin = scan.ends[interval++];
+            }
+        }
+        if (row >= region.top) {
+            const std::size_t at = static_cast<std::size_t>(region.left) * plan.block_count;
+            output.planes.put(row, region.left, region.right - region.left, blocks + 64 * at,
+                              last + at);
+            output.row_done(row);
+        }
+    }
+    return Status::ok;
+}
+
+Status decode_with_libjpeg(const Picture& picture, const Box& box, const Target& target,
+                           Scratch& scratch) {
+    FileSize size;
+    Status status = decode_file_whole(picture.data, picture.size, scratch.file, size);
+    if (status != Status::ok) return status;
+    if (!inside(box, size.width, size.height)) return Status::box;
+    const std::size_t stride = std::size_t{3} * size.width;
+    PixelRows rows{scratch.file.data() + box.y * stride + std::size_t{3} * box.x, stride,
+                   box.width};
+    Finisher finisher;
+    status = finisher.begin(box.width, box.height, target, scratch);
+    if (status == Status::ok) finisher.advance(rows, box.height);
+    return status;
+}
+
+}  // namespace
+
+Status decode_picture(const Picture& picture, const Box& box, const Target& target,
+                      Scratch& scratch) {
+    JpegHeader& header = scratch.record.header;
+    if (picture.coding == Coding::tiles) {
+        const Status status = parse_tile_record(picture.data, picture.size, scratch.record);
+        if (status != Status::ok) return status;
+        return inside(box, header.frame.width, header.frame.height)
+                   ? decode_tiles(scratch.record, box, target, scratch)
+                   : Status::box;
+    }
+    if (picture.size < 3 || std::memcmp(picture.data, "\xFF\xD8\xFF", 3) != 0)
+        return Status::unsupported;
+    if (parse_jpeg_header(picture.data, picture.size, header) == Status::ok) {
+        if (!inside(box, header.frame.width, header.frame.height)) return Status::box;
+        if (decode_scan(header, picture.data, picture.size, box, target, scratch) == Status::ok)
+            return Status::ok;
+    }
+    return decode_with_libjpeg(picture, box, target, scratch);
+}
+
+Status resize_picture(const std::uint8_t* pixels, int width, int height, const Target& target,
+                      Scratch& scratch) {
+    PixelRows rows{pixels, std::size_t{3} * width, width};
+    Finisher finisher;
+    const Status status = finisher.begin(width, height, target, scratch);
+    if (status == Status::ok) finisher.advance(rows, height);
+    return status;
+}
+
+}  // namespace SLIP_ISA
+}  // namespace slip

@@ -1,0 +1,54 @@
+// Chooses the fastest version of the engine that this processor can run.
+#include "isa.h"
+#include "scratch.h"
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace slip {
+namespace {
+
+#if defined(SLIP_HAS_MODERN)
+
+bool processor_is_modern() {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
+           __builtin_cpu_supports("fma");
+#elif defined(__linux__)
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+#else
+    return true;  // every Apple arm64 processor
+#endif
+}
+
+bool use_modern() {
+    static const bool yes = processor_is_modern();
+    return yes;
+}
+
+#endif
+
+}  // namespace
+
+ScratchPtr make_scratch() { return ScratchPtr(new Scratch); }
+void ScratchDeleter::operator()(Scratch* scratch) const { delete scratch; }
+
+Status decode_picture(const Picture& picture, const Box& box, const Target& target,
+                      Scratch& scratch) {
+#if defined(SLIP_HAS_MODERN)
+    if (use_modern()) return modern::decode_picture(picture, box, target, scratch);
+#endif
+    return baseline::decode_picture(picture, box, target, scratch);
+}
+
+Status resize_picture(const std::uint8_t* pixels, int width, int height, const Target& target,
+                      Scratch& scratch) {
+#if defined(SLIP_HAS_MODERN)
+    if (use_modern()) return modern::resize_picture(pixels, width, height, target, scratch);
+#endif
+    return baseline::resize_picture(pixels, width, height, target, scratch);
+}
+
+}  // namespace slip

@@ -1,0 +1,76 @@
+"""
+Slipstream's native core: JPEG tiles, exact resize, checksums. Called by the package, not by users.
+"""
+
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+STATUS_OK: int = 0
+
+STATUS_UNSUPPORTED: int = 1
+
+STATUS_CORRUPT: int = 2
+
+STATUS_CHECKSUM: int = 3
+
+STATUS_BOX: int = 4
+
+STATUS_MEMORY: int = 5
+
+class Rewritten:
+    """What became of one JPEG file."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def record(self) -> bytes: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def height(self) -> int: ...
+
+    @property
+    def orientation(self) -> int: ...
+
+    @property
+    def oriented(self) -> bool: ...
+
+def crc32c(data: object, seed: int = 0) -> int:
+    """CRC-32C of a buffer; `seed` continues an earlier one."""
+
+def crc32c_many(data: object, offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
+    """CRC-32C of many ranges of one buffer."""
+
+def rewrite_jpegs(files: list, orient: bool, threads: int) -> list[Rewritten]:
+    """Rewrite JPEG files losslessly into tile records."""
+
+def export_jpeg(record: object) -> bytes:
+    """Turn a tile record into an ordinary JPEG file."""
+
+def record_size(record: object) -> tuple[int, int]:
+    """Check a tile record's structure and return (width, height)."""
+
+def coefficients(picture: object) -> list:
+    """
+    Quantized DCT coefficients and quantization tables of a JPEG file or a tile record.
+    """
+
+def decode_batch(maps: list, map_ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], codings: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], checksums: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, boxes: Annotated[NDArray[numpy.int32], dict(shape=(None, 4), order='C', device='cpu', writable=False)], flips: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], filter: int, pass_order: int, threads: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+    """
+    Decode, crop, resize and flip pictures into `out`; one status per picture.
+    """
+
+def status_text(code: int) -> str:
+    """What a status means, in words."""
+
+def resize(src: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')], filter: int, pass_order: int) -> None:
+    """Resize RGB pixels as Pillow does."""
