@@ -24,6 +24,7 @@ namespace {
 
 template <class T, class... Shape>
 using Array = nb::ndarray<T, nb::numpy, nb::c_contig, nb::device::cpu, Shape...>;
+using Objects = nb::typed<nb::sequence, nb::object>;
 using View = std::pair<const std::uint8_t*, std::size_t>;
 
 // Holds buffers of Python objects open while C++ reads them.
@@ -126,7 +127,7 @@ struct Result {
     bool oriented;
 };
 
-std::vector<Result> rewrite_jpegs(nb::list files, bool orient, int threads) {
+std::vector<Result> rewrite_jpegs(Objects files, bool orient, int threads) {
     Buffers buffers;
     std::vector<View> views;
     for (nb::handle file : files) views.push_back(buffers.add(file));
@@ -181,7 +182,7 @@ std::pair<int, int> record_size(nb::handle record) {
 }
 
 // [(coefficients [rows, columns, 64], quantization [64]), …], one pair per component.
-nb::list coefficients(nb::handle picture) {
+nb::typed<nb::list, nb::object> coefficients(nb::handle picture) {
     Buffers buffers;
     const View view = buffers.add(picture);
     slip::Coefficients read;
@@ -204,7 +205,7 @@ nb::list coefficients(nb::handle picture) {
             nb::cast(flat).attr("reshape")(plane.height_blocks, plane.width_blocks, 64),
             nb::cast(table)));
     }
-    return components;
+    return nb::borrow<nb::typed<nb::list, nb::object>>(components);
 }
 
 struct Batch {
@@ -243,7 +244,7 @@ slip::Status decode_one(const Batch& batch, std::size_t i) noexcept try {
 }
 
 nb::ndarray<std::int32_t, nb::numpy, nb::ndim<1>> decode_batch(
-    nb::list maps, Array<const std::uint32_t, nb::ndim<1>> map_ids,
+    Objects maps, Array<const std::uint32_t, nb::ndim<1>> map_ids,
     Array<const std::uint64_t, nb::ndim<1>> offsets,
     Array<const std::uint64_t, nb::ndim<1>> lengths, Array<const std::uint8_t, nb::ndim<1>> codings,
     std::optional<Array<const std::uint32_t, nb::ndim<1>>> checksums,

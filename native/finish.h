@@ -4,41 +4,23 @@
 #include <cstring>
 
 #include "decode.h"
+#include "kernels.h"
 #include "resize.h"
 #include "scratch.h"
 
 namespace slip {
 namespace SLIP_ISA {
 
-// RGB rows of a crop of pixels that are there already.
+// Rows of a crop of pixels that are there already.
 struct PixelRows {
     const std::uint8_t* corner;
     std::size_t stride;
     int width;
 
-    void read(int y, std::uint8_t* out) const {
-        std::memcpy(out, corner + y * stride, std::size_t{3} * width);
+    void read(int y, std::uint8_t* out, std::size_t plane) const {
+        separate(corner + y * stride, width, out, out + plane, out + 2 * plane);
     }
 };
-
-inline void copy_row(const std::uint8_t* in, int width, bool mirror, std::uint8_t* out) {
-    if (!mirror) {
-        std::memcpy(out, in, std::size_t{3} * width);
-        return;
-    }
-    in += std::size_t{3} * width;
-    for (int x = 0; x < width; ++x, out += 3) {
-        in -= 3;
-        out[0] = in[0];
-        out[1] = in[1];
-        out[2] = in[2];
-    }
-}
-
-inline std::uint8_t* target_row(const Target& target, int y) {
-    const int row = target.upside_down ? target.height - 1 - y : y;
-    return target.pixels + std::size_t{3} * target.width * row;
-}
 
 inline bool vertical_first(int width, int height, const Target& target) {
     switch (target.order) {
@@ -51,41 +33,37 @@ inline bool vertical_first(int width, int height, const Target& target) {
     return false;
 }
 
-// Turns the rows of a crop into the target. Rows are taken as soon as they can be had, while what
-// they are made of is still in the cache.
+// Turns the rows of a crop into the target. A row is three rows of bytes, red, green and blue;
+// `Rows` gives them one after the other. They are taken as soon as they can be had, while what they
+// are made of is still in the cache.
 class Finisher {
   public:
     Status begin(int width, int height, const Target& target, Scratch& scratch) {
         target_ = &target;
         scratch_ = &scratch;
+        width_ = width;
         height_ = height;
         next_row_ = next_output_ = 0;
         const bool same = width == target.width && height == target.height;
-        if (target.filter == Filter::nearest && !same) {
-            way_ = Way::nearest;
-            return nearest_positions(width, target.width, scratch.columns) &&
-                           nearest_positions(height, target.height, scratch.lines) &&
-                           scratch.rows.reserve(std::size_t{3} * width)
-                       ? Status::ok
-                       : Status::memory;
-        }
+        if (target.filter == Filter::nearest && !same) return begin_nearest();
         Axis &across = scratch.horizontal, &down = scratch.vertical;
-        if (!across.prepare(width, target.width, target.filter) ||
-            !down.prepare(height, target.height, target.filter)) {
+        if (!across.prepare(width, target.width, target.filter, Direction::across, target.mirror) ||
+            !down.prepare(height, target.height, target.filter, Direction::down,
+                          target.upside_down)) {
             return Status::memory;
         }
         way_ = !across.identity && !down.identity && vertical_first(width, height, target)
                    ? Way::down_across
                    : Way::across_down;
-        row_stride_ = std::size_t{3} * (width + across.taps) + 32;
-        narrow_stride_ = std::size_t{3} * target.width + 16;
+        plane_ = padded(width + across.taps);
+        narrow_plane_ = grouped(target.width);
         const std::size_t all_rows = static_cast<std::size_t>(height) + down.taps;
-        const bool ok = way_ == Way::down_across
-                            ? scratch.rows.reserve((all_rows + 1) * row_stride_) &&
-                                  scratch.narrowed.reserve(narrow_stride_)
-                            : scratch.rows.reserve(row_stride_) &&
-                                  scratch.narrowed.reserve(all_rows * narrow_stride_);
-        return ok ? Status::ok : Status::memory;
+        const std::size_t whole = way_ == Way::down_across ? all_rows : 0,
+                          narrow = way_ == Way::down_across ? 0 : all_rows;
+        return scratch.rows.reserve((whole + 1) * 3 * plane_) &&
+                       scratch.narrowed.reserve((narrow + 1) * 3 * narrow_plane_)
+                   ? Status::ok
+                   : Status::memory;
     }
 
     // Rows before `ready` can be read.
@@ -101,26 +79,66 @@ class Finisher {
   private:
     enum class Way { nearest, across_down, down_across };
 
+    // Multiples of 16, so that three rows are one to the vertical pass.
+    static std::size_t grouped(int width) {
+        return (static_cast<std::size_t>(width) + kOutputGroup - 1) / kOutputGroup * kOutputGroup;
+    }
+    // With room for what the horizontal pass reads behind a row.
+    static std::size_t padded(int width) { return grouped(width + kWindow); }
+
+    std::uint8_t* target_row(int y) const {
+        return target_->pixels + std::size_t{3} * target_->width * y;
+    }
+
+    void store(const std::uint8_t* row, std::size_t plane, int y) const {
+        interleave(row, row + plane, row + 2 * plane, target_->width, target_row(y));
+    }
+
+    Status begin_nearest() {
+        way_ = Way::nearest;
+        plane_ = padded(width_);
+        narrow_plane_ = grouped(target_->width);
+        return nearest_positions(width_, target_->width, scratch_->columns) &&
+                       nearest_positions(height_, target_->height, scratch_->lines) &&
+                       scratch_->rows.reserve(3 * plane_) &&
+                       scratch_->narrowed.reserve(3 * narrow_plane_)
+                   ? Status::ok
+                   : Status::memory;
+    }
+
     template <class Rows>
     void advance_nearest(Rows& rows, int ready) {
         const auto *columns = scratch_->columns.as<std::int32_t>(),
                    *lines = scratch_->lines.as<std::int32_t>();
         const int width = target_->width;
-        std::uint8_t* row = scratch_->rows.data();
+        std::uint8_t *row = scratch_->rows.data(), *picked = scratch_->narrowed.data();
         for (; next_output_ < target_->height && lines[next_output_] < ready; ++next_output_) {
             const int line = lines[next_output_];
-            if (line >= 0 && line >= next_row_) {
-                rows.read(line, row);
+            if (line >= next_row_) {
+                rows.read(line, row, plane_);
                 next_row_ = line + 1;
             }
-            std::uint8_t* out = target_row(*target_, next_output_);
-            for (int x = 0; x < width; ++x, out += 3) {
-                const int column = columns[target_->mirror ? width - 1 - x : x];
-                if (line < 0 || column < 0) {
-                    out[0] = out[1] = out[2] = 0;
-                } else {
-                    std::memcpy(out, row + std::size_t{3} * column, 3);
+            for (int c = 0; c < 3; ++c) {
+                for (int x = 0; x < width; ++x) {
+                    const int column = columns[target_->mirror ? width - 1 - x : x];
+                    picked[c * narrow_plane_ + x] =
+                        line < 0 || column < 0 ? 0 : row[c * plane_ + column];
                 }
+            }
+            store(picked, narrow_plane_,
+                  target_->upside_down ? target_->height - 1 - next_output_ : next_output_);
+        }
+    }
+
+    // Without a horizontal pass there is still the mirror.
+    void narrow(const std::uint8_t* row, std::uint8_t* out) const {
+        const Axis& across = scratch_->horizontal;
+        if (!across.identity) return across_pass(row, plane_, across, out, narrow_plane_);
+        for (int c = 0; c < 3; ++c, row += plane_, out += narrow_plane_) {
+            if (target_->mirror) {
+                for (int x = 0; x < width_; ++x) out[x] = row[width_ - 1 - x];
+            } else {
+                std::memcpy(out, row, static_cast<std::size_t>(width_));
             }
         }
     }
@@ -129,55 +147,58 @@ class Finisher {
     bool output_ready(int ready) const {
         if (next_output_ == target_->height) return false;
         const Axis& down = scratch_->vertical;
-        return ready == height_ ||
-               (!down.identity && down.first[next_output_] + down.taps <= ready);
+        return ready == height_ || down.first[next_output_] + down.taps <= ready;
     }
 
     template <class Rows>
     void advance_across_down(Rows& rows, int ready) {
         const Axis &across = scratch_->horizontal, &down = scratch_->vertical;
-        const int width = target_->width;
-        std::uint8_t* row = scratch_->rows.data();
-        for (; next_row_ < ready; ++next_row_) {
-            std::uint8_t* out = scratch_->narrowed.data() + next_row_ * narrow_stride_;
-            rows.read(next_row_, row);
-            if (across.identity) {
-                copy_row(row, width, target_->mirror, out);
-            } else {
-                horizontal_pass(row, across, target_->mirror, out);
+        std::uint8_t *row = scratch_->rows.data(), *narrowed = scratch_->narrowed.data();
+        if (down.identity) {
+            const bool as_it_is = across.identity && !target_->mirror;
+            for (; next_row_ < ready; ++next_row_) {
+                rows.read(next_row_, row, plane_);
+                if (!as_it_is) narrow(row, narrowed);
+                store(as_it_is ? row : narrowed, as_it_is ? plane_ : narrow_plane_,
+                      target_->upside_down ? target_->height - 1 - next_row_ : next_row_);
             }
-            if (down.identity)
-                std::memcpy(target_row(*target_, next_row_), out, std::size_t{3} * width);
+            return;
         }
-        if (down.identity) return;
+        const std::size_t stride = 3 * narrow_plane_;
+        for (; next_row_ < ready; ++next_row_) {
+            rows.read(next_row_, row, plane_);
+            narrow(row, narrowed + next_row_ * stride);
+        }
+        std::uint8_t* finished =
+            narrowed + (static_cast<std::size_t>(height_) + down.taps) * stride;
         for (; output_ready(ready); ++next_output_) {
-            vertical_row(scratch_->narrowed.data(), narrow_stride_, down, next_output_, 3 * width,
-                         target_row(*target_, next_output_));
+            down_pass(narrowed, stride, down, next_output_, static_cast<int>(stride), finished);
+            store(finished, narrow_plane_, next_output_);
         }
     }
 
     template <class Rows>
     void advance_down_across(Rows& rows, int ready) {
-        const Axis &across = scratch_->horizontal, &down = scratch_->vertical;
-        std::uint8_t* whole = scratch_->rows.data();
-        std::uint8_t* shortened =
-            whole + (static_cast<std::size_t>(height_) + down.taps) * row_stride_;
+        const Axis& down = scratch_->vertical;
+        const std::size_t stride = 3 * plane_;
+        std::uint8_t *whole = scratch_->rows.data(), *narrowed = scratch_->narrowed.data();
+        std::uint8_t* shortened = whole + (static_cast<std::size_t>(height_) + down.taps) * stride;
         for (; next_row_ < ready; ++next_row_)
-            rows.read(next_row_, whole + next_row_ * row_stride_);
+            rows.read(next_row_, whole + next_row_ * stride, plane_);
         for (; output_ready(ready); ++next_output_) {
-            vertical_row(whole, row_stride_, down, next_output_, 3 * across.input, shortened);
-            horizontal_pass(shortened, across, target_->mirror, scratch_->narrowed.data());
-            std::memcpy(target_row(*target_, next_output_), scratch_->narrowed.data(),
-                        std::size_t{3} * target_->width);
+            down_pass(whole, stride, down, next_output_, static_cast<int>(stride), shortened);
+            narrow(shortened, narrowed);
+            store(narrowed, narrow_plane_, next_output_);
         }
     }
 
     const Target* target_;
     Scratch* scratch_;
     Way way_;
-    int height_;
+    int width_, height_;
     int next_row_, next_output_;
-    std::size_t row_stride_, narrow_stride_;
+    std::size_t plane_, narrow_plane_;  // bytes from one colour of a row to the next, before and
+                                        // after the horizontal pass
 };
 
 }  // namespace SLIP_ISA

@@ -292,8 +292,8 @@ SLIP_INLINE Rgb ycc_to_rgb8(uint8x8_t y, uint8x8_t cb, uint8x8_t cr) {
     const int16x8_t luma = vreinterpretq_s16_u16(vmovl_u8(y));
     const int16x8_t b = vreinterpretq_s16_u16(vsubl_u8(cb, middle)),
                     r = vreinterpretq_s16_u16(vsubl_u8(cr, middle));
-    const int16x8_t red = vcombine_s16(vrshrn_n_s32(vmull_n_s16(vget_low_s16(r), 26345), 16),
-                                       vrshrn_n_s32(vmull_n_s16(vget_high_s16(r), 26345), 16));
+    const int16x8_t red =
+        vqrdmulhq_n_s16(r, 13173);  // 26345 / 2 and a half: the same for all 256 values
     const int16x8_t green = vcombine_s16(
         vrshrn_n_s32(vmlal_n_s16(vmull_n_s16(vget_low_s16(b), -22554), vget_low_s16(r), 18734), 16),
         vrshrn_n_s32(vmlal_n_s16(vmull_n_s16(vget_high_s16(b), -22554), vget_high_s16(r), 18734),
@@ -327,7 +327,8 @@ SLIP_INLINE void store_interleaved(__m128i a, __m128i b, __m128i c, std::uint8_t
 }
 
 SLIP_INLINE void ycc_to_rgb16(const std::uint8_t* y, const std::uint8_t* cb, const std::uint8_t* cr,
-                              std::uint8_t* out) {
+                              std::uint8_t* red_out, std::uint8_t* green_out,
+                              std::uint8_t* blue_out) {
     const auto load = [](const std::uint8_t* p) {
         return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     };
@@ -347,48 +348,82 @@ SLIP_INLINE void ycc_to_rgb16(const std::uint8_t* y, const std::uint8_t* cb, con
     const __m256i red = weigh(r, r, pair(26345, 0), 32768);
     const __m256i green = weigh(b, r, pair(-22554, 18734), 32768);
     const __m256i blue = _mm256_mulhrs_epi16(b, _mm256_set1_epi16(-7471));
-    const auto narrow = [](__m256i v) {
-        return _mm_packus_epi16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    const auto store = [](__m256i v, std::uint8_t* out) {
+        const __m128i bytes =
+            _mm_packus_epi16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bytes);
     };
-    store_interleaved(
-        narrow(_mm256_add_epi16(_mm256_add_epi16(luma, r), red)),
-        narrow(_mm256_add_epi16(_mm256_sub_epi16(luma, r), green)),
-        narrow(_mm256_add_epi16(_mm256_add_epi16(luma, _mm256_add_epi16(b, b)), blue)), out);
+    store(_mm256_add_epi16(_mm256_add_epi16(luma, r), red), red_out);
+    store(_mm256_add_epi16(_mm256_sub_epi16(luma, r), green), green_out);
+    store(_mm256_add_epi16(_mm256_add_epi16(luma, _mm256_add_epi16(b, b)), blue), blue_out);
 }
 
 #endif
 
 // 16-bit fixed point, whole parts taken out of the factors: 1.402 = 1 + 26345/65536, 1.772 = 2 -
-// 14942/65536, 0.71414 = 1 - 18734/65536.
+// 14942/65536, 0.71414 = 1 - 18734/65536. Up to 15 bytes behind `count` are read and written.
 inline void ycc_to_rgb(const std::uint8_t* y, const std::uint8_t* cb, const std::uint8_t* cr,
+                       int count, std::uint8_t* red, std::uint8_t* green, std::uint8_t* blue) {
+#if defined(__ARM_NEON)
+    for (int i = 0; i < count; i += 16) {
+        const uint8x16_t ys = vld1q_u8(y + i), bs = vld1q_u8(cb + i), rs = vld1q_u8(cr + i);
+        const Rgb low = ycc_to_rgb8(vget_low_u8(ys), vget_low_u8(bs), vget_low_u8(rs));
+        const Rgb high = ycc_to_rgb8(vget_high_u8(ys), vget_high_u8(bs), vget_high_u8(rs));
+        vst1q_u8(red + i, vcombine_u8(low.red, high.red));
+        vst1q_u8(green + i, vcombine_u8(low.green, high.green));
+        vst1q_u8(blue + i, vcombine_u8(low.blue, high.blue));
+    }
+#elif defined(__AVX2__)
+    for (int i = 0; i < count; i += 16)
+        ycc_to_rgb16(y + i, cb + i, cr + i, red + i, green + i, blue + i);
+#else
+    for (int i = 0; i < count; ++i) {
+        const int luma = y[i], b = cb[i] - 128, r = cr[i] - 128;
+        red[i] = clamp_byte(luma + r + ((26345 * r + 32768) >> 16));
+        green[i] = clamp_byte(luma - r + ((-22554 * b + 18734 * r + 32768) >> 16));
+        blue[i] = clamp_byte(luma + 2 * b + ((-14942 * b + 32768) >> 16));
+    }
+#endif
+}
+
+// Three rows into one of RGB pixels, exactly `count` of them.
+inline void interleave(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c,
                        int count, std::uint8_t* out) {
     int i = 0;
 #if defined(__ARM_NEON)
     for (; i + 16 <= count; i += 16) {
-        const uint8x16_t ys = vld1q_u8(y + i), bs = vld1q_u8(cb + i), rs = vld1q_u8(cr + i);
-        const Rgb low = ycc_to_rgb8(vget_low_u8(ys), vget_low_u8(bs), vget_low_u8(rs));
-        const Rgb high = ycc_to_rgb8(vget_high_u8(ys), vget_high_u8(bs), vget_high_u8(rs));
-        vst3q_u8(out + 3 * i,
-                 uint8x16x3_t{{vcombine_u8(low.red, high.red), vcombine_u8(low.green, high.green),
-                               vcombine_u8(low.blue, high.blue)}});
+        vst3q_u8(out + 3 * i, uint8x16x3_t{{vld1q_u8(a + i), vld1q_u8(b + i), vld1q_u8(c + i)}});
     }
 #elif defined(__AVX2__)
-    for (; i + 16 <= count; i += 16) ycc_to_rgb16(y + i, cb + i, cr + i, out + 3 * i);
+    const auto load = [](const std::uint8_t* p) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    };
+    for (; i + 16 <= count; i += 16)
+        store_interleaved(load(a + i), load(b + i), load(c + i), out + 3 * i);
 #endif
     for (; i < count; ++i) {
-        const int luma = y[i], b = cb[i] - 128, r = cr[i] - 128;
-        out[3 * i] = clamp_byte(luma + r + ((26345 * r + 32768) >> 16));
-        out[3 * i + 1] = clamp_byte(luma - r + ((-22554 * b + 18734 * r + 32768) >> 16));
-        out[3 * i + 2] = clamp_byte(luma + 2 * b + ((-14942 * b + 32768) >> 16));
-    }
-}
-
-inline void interleave(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c,
-                       int count, std::uint8_t* out) {
-    for (int i = 0; i < count; ++i) {
         out[3 * i] = a[i];
         out[3 * i + 1] = b[i];
         out[3 * i + 2] = c[i];
+    }
+}
+
+// The way back.
+inline void separate(const std::uint8_t* pixels, int count, std::uint8_t* a, std::uint8_t* b,
+                     std::uint8_t* c) {
+    int i = 0;
+#if defined(__ARM_NEON)
+    for (; i + 16 <= count; i += 16) {
+        const uint8x16x3_t three = vld3q_u8(pixels + 3 * i);
+        vst1q_u8(a + i, three.val[0]);
+        vst1q_u8(b + i, three.val[1]);
+        vst1q_u8(c + i, three.val[2]);
+    }
+#endif
+    for (; i < count; ++i) {
+        a[i] = pixels[3 * i];
+        b[i] = pixels[3 * i + 1];
+        c[i] = pixels[3 * i + 2];
     }
 }
 

@@ -1,4 +1,5 @@
-// Decoded samples of a region, component by component, and the RGB rows that come of them.
+// Decoded samples of a region, component by component, and the rows of red, green and blue that
+// come of them.
 #pragma once
 
 #include <algorithm>
@@ -95,7 +96,7 @@ class Planes {
     alignas(16) std::int16_t quant_[kMaxComponents][64];
 };
 
-// RGB rows of the crop, made from decoded samples when asked for.
+// rows of red, green and blue of the crop, made from decoded samples when asked for.
 class PlaneRows {
   public:
     bool prepare(const Planes& planes, const JpegHeader& header, const Box& box, Scratch& scratch) {
@@ -115,19 +116,18 @@ class PlaneRows {
         return true;
     }
 
-    void read(int y, std::uint8_t* out) {
+    // Red, green and blue of row y, `plane` bytes apart. Up to 15 bytes behind each are
+    // overwritten.
+    void read(int y, std::uint8_t* out, std::size_t plane) {
         const std::uint8_t* component[kMaxComponents];
         for (int c = 0; c < count_; ++c) component[c] = row(samples_[c], box_.y + y, upsampled_[c]);
-        switch (colour_) {
-            case Colour::gray:
-                interleave(component[0], component[0], component[0], box_.width, out);
-                break;
-            case Colour::rgb:
-                interleave(component[0], component[1], component[2], box_.width, out);
-                break;
-            case Colour::ycc:
-                ycc_to_rgb(component[0], component[1], component[2], box_.width, out);
-                break;
+        if (colour_ == Colour::ycc) {
+            return ycc_to_rgb(component[0], component[1], component[2], box_.width, out,
+                              out + plane, out + 2 * plane);
+        }
+        for (int c = 0; c < 3; ++c) {
+            std::memcpy(out + c * plane, component[colour_ == Colour::gray ? 0 : c],
+                        static_cast<std::size_t>(box_.width));
         }
     }
 

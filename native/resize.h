@@ -1,4 +1,5 @@
-// The two passes of Pillow's resize on RGB rows. See resize_weights.h for the numbers they use.
+// The two passes of Pillow's resize on rows of bytes. See resize_weights.h for the numbers they
+// use.
 #pragma once
 
 #include <cstddef>
@@ -23,28 +24,22 @@ SLIP_INLINE std::uint8_t round_weighted(std::int32_t sum) {
 }
 
 // Any weights, any machine.
-inline void horizontal_plain(const std::uint8_t* row, const Axis& axis, bool mirror,
-                             std::uint8_t* out) {
-    for (int o = 0; o < axis.output; ++o, out += 3) {
-        const int i = mirror ? axis.output - 1 - o : o;
-        const std::int32_t* weights = axis.weights + static_cast<std::size_t>(i) * axis.taps;
-        const std::uint8_t* pixel = row + std::size_t{3} * axis.first[i];
-        std::int32_t red = 0, green = 0, blue = 0;
-        for (int t = 0; t < axis.taps; ++t, pixel += 3) {
-            red += pixel[0] * weights[t];
-            green += pixel[1] * weights[t];
-            blue += pixel[2] * weights[t];
-        }
-        out[0] = round_weighted(red);
-        out[1] = round_weighted(green);
-        out[2] = round_weighted(blue);
+inline void across_plain(const std::uint8_t* row, const Axis& axis, std::uint8_t* out) {
+    const int output = axis.output, taps = axis.taps;
+    for (int i = 0; i < output; ++i) {
+        const std::int32_t* weights = axis.weights + static_cast<std::size_t>(i) * taps;
+        const std::uint8_t* in = row + axis.first[i];
+        std::int32_t sum = 0;
+        for (int t = 0; t < taps; ++t) sum += in[t] * weights[t];
+        out[i] = round_weighted(sum);
     }
 }
 
-inline void vertical_plain(const std::uint8_t* rows, std::size_t stride,
-                           const std::int32_t* weights, int taps, int begin, int count,
-                           std::uint8_t* out) {
-    for (int x = begin; x < count; ++x) {
+inline void down_plain(const std::uint8_t* rows, std::size_t stride, const Axis& axis, int output,
+                       int count, std::uint8_t* out) {
+    const std::int32_t* weights = axis.weights + static_cast<std::size_t>(output) * axis.taps;
+    const int taps = axis.taps;
+    for (int x = 0; x < count; ++x) {
         std::int32_t sum = 0;
         for (int t = 0; t < taps; ++t) sum += rows[t * stride + x] * weights[t];
         out[x] = round_weighted(sum);
@@ -53,204 +48,298 @@ inline void vertical_plain(const std::uint8_t* rows, std::size_t stride,
 
 #if defined(__ARM_FEATURE_DOTPROD)
 
-// Sums of the three bytes of the weights, put together; wraps around as 32-bit integers do, like
-// the sum it stands for.
-template <bool negative>
-SLIP_INLINE int32x4_t join(uint32x4_t low, uint32x4_t middle, uint32x4_t high, uint32x4_t plain) {
-    uint32x4_t sum = vaddq_u32(low, vshlq_n_u32(middle, 8));
-    sum = vaddq_u32(sum, vshlq_n_u32(high, 16));
-    if constexpr (negative) sum = vsubq_u32(sum, vshlq_n_u32(plain, kWeightBits));
-    return vreinterpretq_s32_u32(sum);
+// Shifts every 32-bit lane right by a byte. A table lookup, because both vector pipes can do one
+// and only one of them shifts.
+SLIP_INLINE uint32x4_t drop_byte(uint32x4_t v) {
+    static const std::uint8_t order[16] = {1, 2,  3,  255, 5,  6,  7,  255,
+                                           9, 10, 11, 255, 13, 14, 15, 255};
+    return vreinterpretq_u32_u8(vqtbl1q_u8(vreinterpretq_u8_u32(v), vld1q_u8(order)));
 }
 
-// One output pixel, its three channels in three lanes. Four taps at once: the bytes of a channel
-// stand together in one lane. Reads 16 bytes from each group's first pixel on. `fixed_groups` is 0
-// where the number is not known beforehand.
-template <bool negative, int fixed_groups>
-SLIP_INLINE uint16x4_t dot_pixel(const std::uint8_t* pixels, const std::uint32_t* words, int groups,
-                                 uint8x16_t by_channel) {
-    uint32x4_t low = vdupq_n_u32(0), middle = low, high = low, plain = low;
-    const int count = fixed_groups ? fixed_groups : groups;
-    for (int g = 0; g < count; ++g, pixels += 12, words += kGroupWords) {
-        const uint8x16_t taps = vqtbl1q_u8(vld1q_u8(pixels), by_channel);
-        const uint8x16_t weights = vreinterpretq_u8_u32(vld1q_u32(words));
-        low = vdotq_laneq_u32(low, taps, weights, 0);
-        middle = vdotq_laneq_u32(middle, taps, weights, 1);
-        high = vdotq_laneq_u32(high, taps, weights, 2);
-        if constexpr (negative) plain = vdotq_u32(plain, taps, vdupq_n_u8(1));
+// Weighted sums of four outputs from the split weights: low bytes, then the middle ones on top,
+// then the high ones. Dropping a byte each time floors step by step, which is the same as flooring
+// at the end. `dot(sum, g, byte)` adds group g of the taps, `plain(sum, g)` the samples alone,
+// which is what the bias of negative weights has added. Feed the result to `pack`.
+template <bool negative, class Dot, class Plain>
+SLIP_INLINE uint32x4_t weigh(int groups, Dot dot, Plain plain) {
+    uint32x4_t sum = vdupq_n_u32(negative ? 0 : 1 << 23);
+    for (int g = 0; g < groups; ++g) sum = dot(sum, g, 0);
+    sum = drop_byte(sum);
+    for (int g = 0; g < groups; ++g) sum = dot(sum, g, 1);
+    sum = drop_byte(sum);
+    for (int g = 0; g < groups; ++g) sum = dot(sum, g, 2);
+    if constexpr (negative) {
+        uint32x4_t samples = vdupq_n_u32(0);
+        for (int g = 0; g < groups; ++g) samples = plain(samples, g);
+        sum = vsubq_u32(sum, vshlq_n_u32(samples, kWeightBits - 16));
     }
-    return vqmovun_s32(vrshrq_n_s32(join<negative>(low, middle, high, plain), kWeightBits));
+    return sum;
 }
 
-// Four output pixels a step; those of a last, incomplete step behind the row's end too.
+// Sixteen outputs. Without negative weights the result is already rounded, in range, and stands in
+// each lane's second byte.
+template <bool negative>
+SLIP_INLINE uint8x16_t pack(const uint32x4_t (&sums)[4]) {
+    if constexpr (negative) {
+        uint16x4_t level[4];
+        for (int q = 0; q < 4; ++q)
+            level[q] = vqrshrun_n_s32(vreinterpretq_s32_u32(sums[q]), kWeightBits - 16);
+        return vcombine_u8(vqmovn_u16(vcombine_u16(level[0], level[1])),
+                           vqmovn_u16(vcombine_u16(level[2], level[3])));
+    }
+    const auto bytes = [&](int q) { return vreinterpretq_u8_u32(sums[q]); };
+    return vuzp1q_u8(vuzp2q_u8(bytes(0), bytes(1)), vuzp2q_u8(bytes(2), bytes(3)));
+}
+
+// Sixteen outputs a step, of three rows that share the weights. `fixed_groups` 0: the number of
+// groups is known at run time only.
 template <bool negative, int fixed_groups>
-inline void horizontal_dot(const std::uint8_t* row, const Axis& axis, bool mirror,
-                           std::uint8_t* out) {
-    static const std::uint8_t channel_order[16] = {0, 3, 6, 9,  1,   4,   7,   10,
-                                                   2, 5, 8, 11, 255, 255, 255, 255};
-    static const std::uint8_t pack_order[16] = {0,  1,  2,  4,  5,   6,   8,   9,
-                                                10, 12, 13, 14, 255, 255, 255, 255};
-    const uint8x16_t by_channel = vld1q_u8(channel_order), packed = vld1q_u8(pack_order);
+inline void across_windows(const std::uint8_t* rows, std::size_t plane, const Axis& axis,
+                           std::uint8_t* out, std::size_t out_plane) {
     // Copies: a store through `out` could change `axis` for all the compiler knows.
-    const int output = axis.output, groups = fixed_groups ? fixed_groups : axis.taps / kTapGroup;
-    const std::int32_t* const first = axis.first;
-    const std::uint32_t* const split = axis.split;
-    const auto pixel = [&](std::ptrdiff_t i) {
-        return dot_pixel<negative, fixed_groups>(row + 3 * static_cast<std::ptrdiff_t>(first[i]),
-                                                 split + i * groups * kGroupWords, groups,
-                                                 by_channel);
-    };
-    const auto store = [&](uint16x4_t a, uint16x4_t b, uint16x4_t c, uint16x4_t d) {
-        const uint8x16_t bytes =
-            vcombine_u8(vqmovn_u16(vcombine_u16(a, b)), vqmovn_u16(vcombine_u16(c, d)));
-        vst1q_u8(out, vqtbl1q_u8(bytes, packed));
-        out += 12;
-    };
-    const std::ptrdiff_t step = mirror ? -1 : 1;
-    std::ptrdiff_t i = mirror ? output - 1 : 0;
-    int left = output;
-    for (; left >= 4; left -= 4, i += 4 * step)
-        store(pixel(i), pixel(i + step), pixel(i + 2 * step), pixel(i + 3 * step));
-    if (left > 0)
-        store(pixel(i), pixel(left > 1 ? i + step : i), pixel(left > 2 ? i + 2 * step : i),
-              pixel(i));
-}
-
-template <bool negative>
-inline void horizontal_dot(const std::uint8_t* row, const Axis& axis, bool mirror,
-                           std::uint8_t* out) {
-    switch (axis.taps / kTapGroup) {
-        case 1: return horizontal_dot<negative, 1>(row, axis, mirror, out);
-        case 2: return horizontal_dot<negative, 2>(row, axis, mirror, out);
-        default: return horizontal_dot<negative, 0>(row, axis, mirror, out);
-    }
-}
-
-// Sixteen columns at once: four rows are woven so that the taps of a column stand together.
-template <bool negative>
-inline int vertical_dot(const std::uint8_t* rows, std::size_t stride, const std::uint32_t* split,
-                        int groups, int count, std::uint8_t* out) {
-    const uint8x16_t ones = vdupq_n_u8(1);
-    int x = 0;
-    for (; x + 16 <= count; x += 16) {
-        uint32x4_t low[4], middle[4], high[4], plain[4];
-        for (int q = 0; q < 4; ++q) low[q] = middle[q] = high[q] = plain[q] = vdupq_n_u32(0);
-        const std::uint8_t* row = rows + x;
-        const std::uint32_t* words = split;
-        for (int g = 0; g < groups; ++g, row += 4 * stride, words += kGroupWords) {
-            const uint8x16_t a = vld1q_u8(row), b = vld1q_u8(row + stride),
-                             c = vld1q_u8(row + 2 * stride), d = vld1q_u8(row + 3 * stride);
-            const uint8x16_t ac0 = vzip1q_u8(a, c), ac1 = vzip2q_u8(a, c), bd0 = vzip1q_u8(b, d),
-                             bd1 = vzip2q_u8(b, d);
-            const uint8x16_t taps[4] = {vzip1q_u8(ac0, bd0), vzip2q_u8(ac0, bd0),
-                                        vzip1q_u8(ac1, bd1), vzip2q_u8(ac1, bd1)};
-            const uint8x16_t weights = vreinterpretq_u8_u32(vld1q_u32(words));
-            for (int q = 0; q < 4; ++q) {
-                low[q] = vdotq_laneq_u32(low[q], taps[q], weights, 0);
-                middle[q] = vdotq_laneq_u32(middle[q], taps[q], weights, 1);
-                high[q] = vdotq_laneq_u32(high[q], taps[q], weights, 2);
-                if constexpr (negative) plain[q] = vdotq_u32(plain[q], taps[q], ones);
+    const int groups = fixed_groups ? fixed_groups : axis.taps / kTapGroup, output = axis.output;
+    const std::int32_t* base = axis.base;
+    const std::uint8_t* pick = axis.pick;
+    const std::uint32_t* split = axis.split;
+    for (int o = 0; o < output; o += kOutputGroup) {
+        uint32x4_t sums[3][4];
+        for (int q = 0; q < 4; ++q, ++base, pick += kWindow, split += groups * kAcrossWords) {
+            const uint8x16_t picked = vld1q_u8(pick);
+            for (int c = 0; c < 3; ++c) {
+                const std::uint8_t* window = rows + c * plane + *base;
+                const auto taps = [&](int g) {
+                    return vqtbl1q_u8(vld1q_u8(window + g * kTapGroup), picked);
+                };
+                const auto weights = [&](int g, int byte) {
+                    return vreinterpretq_u8_u32(vld1q_u32(split + g * kAcrossWords + 4 * byte));
+                };
+                sums[c][q] = weigh<negative>(
+                    groups,
+                    [&](uint32x4_t sum, int g, int byte) {
+                        return vdotq_u32(sum, taps(g), weights(g, byte));
+                    },
+                    [&](uint32x4_t sum, int g) { return vdotq_u32(sum, taps(g), vdupq_n_u8(1)); });
             }
         }
-        uint16x4_t level[4];
-        for (int q = 0; q < 4; ++q) {
-            level[q] = vqmovun_s32(
-                vrshrq_n_s32(join<negative>(low[q], middle[q], high[q], plain[q]), kWeightBits));
-        }
-        vst1q_u8(out + x, vcombine_u8(vqmovn_u16(vcombine_u16(level[0], level[1])),
-                                      vqmovn_u16(vcombine_u16(level[2], level[3]))));
+        for (int c = 0; c < 3; ++c) vst1q_u8(out + c * out_plane + o, pack<negative>(sums[c]));
     }
-    return x;
 }
+
+// Each output by itself, sixteen taps at once, for rows that shrink a lot.
+template <bool negative>
+inline void across_runs(const std::uint8_t* row, const Axis& axis, std::uint8_t* out) {
+    const int groups = axis.taps / kLongGroup, output = axis.output;
+    const std::int32_t* first = axis.first;
+    const std::uint32_t* split = axis.split;
+    for (int o = 0; o < output; o += kOutputGroup) {
+        uint32x4_t sums[4];
+        for (int q = 0; q < 4; ++q) {
+            uint32x4_t parts[4][4];  // [output][byte or plain sum]
+            for (int lane = 0; lane < 4; ++lane, ++first) {
+                for (int b = 0; b < 4; ++b) parts[lane][b] = vdupq_n_u32(0);
+                for (int g = 0; g < groups; ++g, split += kLongWords) {
+                    const uint8x16_t taps = vld1q_u8(row + *first + g * kLongGroup);
+                    for (int b = 0; b < 3; ++b) {
+                        parts[lane][b] = vdotq_u32(parts[lane][b], taps,
+                                                   vreinterpretq_u8_u32(vld1q_u32(split + 4 * b)));
+                    }
+                    if constexpr (negative)
+                        parts[lane][3] = vdotq_u32(parts[lane][3], taps, vdupq_n_u8(1));
+                }
+            }
+            const auto total = [&](int b) {
+                return vpaddq_u32(vpaddq_u32(parts[0][b], parts[1][b]),
+                                  vpaddq_u32(parts[2][b], parts[3][b]));
+            };
+            sums[q] = weigh<negative>(
+                1, [&](uint32x4_t sum, int, int byte) { return vaddq_u32(sum, total(byte)); },
+                [&](uint32x4_t, int) { return total(3); });
+        }
+        vst1q_u8(out + o, pack<negative>(sums));
+    }
+}
+
+// Four rows woven so that the taps of a column stand together.
+struct Woven {
+    uint8x16_t taps[4];
+};
+
+SLIP_INLINE Woven weave(const std::uint8_t* row, std::size_t stride) {
+    const uint8x16_t a = vld1q_u8(row), b = vld1q_u8(row + stride), c = vld1q_u8(row + 2 * stride),
+                     d = vld1q_u8(row + 3 * stride);
+    const uint8x16_t ac0 = vzip1q_u8(a, c), ac1 = vzip2q_u8(a, c), bd0 = vzip1q_u8(b, d),
+                     bd1 = vzip2q_u8(b, d);
+    return {{vzip1q_u8(ac0, bd0), vzip2q_u8(ac0, bd0), vzip1q_u8(ac1, bd1), vzip2q_u8(ac1, bd1)}};
+}
+
+SLIP_INLINE uint32x4_t dot_byte(uint32x4_t sum, uint8x16_t taps, uint8x16_t weights, int byte) {
+    return byte == 0   ? vdotq_laneq_u32(sum, taps, weights, 0)
+           : byte == 1 ? vdotq_laneq_u32(sum, taps, weights, 1)
+                       : vdotq_laneq_u32(sum, taps, weights, 2);
+}
+
+template <bool negative, int fixed_groups>
+inline void down_split(const std::uint8_t* rows, std::size_t stride, const std::uint32_t* split,
+                       int groups, int count, std::uint8_t* out) {
+    const auto weights = [&](int g) {
+        return vreinterpretq_u8_u32(vld1q_u32(split + g * kDownWords));
+    };
+    const auto woven_at = [&](int x, int g) {
+        return weave(rows + x + static_cast<std::size_t>(g) * kTapGroup * stride, stride);
+    };
+    for (int x = 0; x < count; x += 16) {
+        uint32x4_t sums[4];
+        if constexpr (fixed_groups != 0) {
+            Woven woven[fixed_groups];
+            for (int g = 0; g < fixed_groups; ++g) woven[g] = woven_at(x, g);
+            for (int q = 0; q < 4; ++q) {
+                sums[q] = weigh<negative>(
+                    fixed_groups,
+                    [&](uint32x4_t sum, int g, int byte) {
+                        return dot_byte(sum, woven[g].taps[q], weights(g), byte);
+                    },
+                    [&](uint32x4_t sum, int g) {
+                        return vdotq_u32(sum, woven[g].taps[q], vdupq_n_u8(1));
+                    });
+            }
+        } else {
+            // Too many rows for the registers: sums of all three bytes in one go, put together at
+            // the end.
+            uint32x4_t parts[4][3], plain[4];
+            for (int q = 0; q < 4; ++q)
+                plain[q] = parts[q][0] = parts[q][1] = parts[q][2] = vdupq_n_u32(0);
+            for (int g = 0; g < groups; ++g) {
+                const Woven woven = woven_at(x, g);
+                for (int q = 0; q < 4; ++q) {
+                    for (int byte = 0; byte < 3; ++byte) {
+                        parts[q][byte] = dot_byte(parts[q][byte], woven.taps[q], weights(g), byte);
+                    }
+                    if constexpr (negative)
+                        plain[q] = vdotq_u32(plain[q], woven.taps[q], vdupq_n_u8(1));
+                }
+            }
+            for (int q = 0; q < 4; ++q) {
+                sums[q] = weigh<negative>(
+                    1,
+                    [&](uint32x4_t sum, int, int byte) { return vaddq_u32(sum, parts[q][byte]); },
+                    [&](uint32x4_t, int) { return plain[q]; });
+            }
+        }
+        vst1q_u8(out + x, pack<negative>(sums));
+    }
+}
+
+#define SLIP_SPLIT_KERNELS 1
 
 #elif defined(__AVX2__)
 
-// One output pixel in 32-bit lanes, red green blue nothing. Four taps at once: taps 0 and 1 stand
-// in the lower half, 2 and 3 in the upper.
-template <int fixed_groups>
-SLIP_INLINE __m128i madd_pixel(const std::uint8_t* pixels, const std::uint32_t* words, int groups,
-                               __m256i by_channel, __m256i spread) {
-    __m256i low = _mm256_setzero_si256(), high = low;
-    const int count = fixed_groups ? fixed_groups : groups;
-    for (int g = 0; g < count; ++g, pixels += 12, words += kGroupWords) {
-        const __m256i four =
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pixels)));
-        const __m256i taps = _mm256_shuffle_epi8(four, by_channel);
-        const __m256i weights =
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(words)));
-        low = _mm256_add_epi32(
-            low, _mm256_madd_epi16(taps, _mm256_permutevar8x32_epi32(weights, spread)));
-        high = _mm256_add_epi32(
-            high, _mm256_madd_epi16(
-                      taps, _mm256_permutevar8x32_epi32(_mm256_srli_si256(weights, 8), spread)));
-    }
+SLIP_INLINE __m128i load_bytes(const std::uint8_t* p) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+SLIP_INLINE __m256i load_words(const std::uint32_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+
+SLIP_INLINE __m256i join(__m256i low, __m256i high) {
     const __m256i sum = _mm256_add_epi32(low, _mm256_slli_epi32(high, kLowBits));
-    const __m128i both =
-        _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-    return _mm_srai_epi32(_mm_add_epi32(both, _mm_set1_epi32(1 << (kWeightBits - 1))), kWeightBits);
+    return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << (kWeightBits - 1))),
+                             kWeightBits);
 }
+
+// Two sums, of even and odd pairs of taps, for each of four outputs: lower parts of the weights and
+// upper parts.
+struct QuadSums {
+    __m256i low, high;
+};
 
 template <int fixed_groups>
-inline void horizontal_madd(const std::uint8_t* row, const Axis& axis, bool mirror,
-                            std::uint8_t* out) {
-    constexpr char z = -1;
-    const __m256i by_channel = _mm256_setr_epi8(0, z, 3, z, 1, z, 4, z, 2, z, 5, z, z, z, z, z,  //
-                                                6, z, 9, z, 7, z, 10, z, 8, z, 11, z, z, z, z, z);
-    const __m256i spread = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-    const __m128i packed = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, z, z, z, z);
-    // Copies: a store through `out` could change `axis` for all the compiler knows.
-    const int output = axis.output, groups = fixed_groups ? fixed_groups : axis.taps / kTapGroup;
-    const std::int32_t* const first = axis.first;
-    const std::uint32_t* const split = axis.split;
-    const auto pixel = [&](std::ptrdiff_t i) {
-        return madd_pixel<fixed_groups>(row + 3 * static_cast<std::ptrdiff_t>(first[i]),
-                                        split + i * groups * kGroupWords, groups, by_channel,
-                                        spread);
-    };
-    const auto store = [&](__m128i a, __m128i b, __m128i c, __m128i d) {
-        const __m128i bytes = _mm_packus_epi16(_mm_packs_epi32(a, b), _mm_packs_epi32(c, d));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_shuffle_epi8(bytes, packed));
-        out += 12;
-    };
-    const std::ptrdiff_t step = mirror ? -1 : 1;
-    std::ptrdiff_t i = mirror ? output - 1 : 0;
-    int left = output;
-    for (; left >= 4; left -= 4, i += 4 * step)
-        store(pixel(i), pixel(i + step), pixel(i + 2 * step), pixel(i + 3 * step));
-    if (left > 0)
-        store(pixel(i), pixel(left > 1 ? i + step : i), pixel(left > 2 ? i + 2 * step : i),
-              pixel(i));
+SLIP_INLINE QuadSums across_quad(const std::uint8_t* window, __m128i pick,
+                                 const std::uint32_t* split, int groups) {
+    QuadSums sums{_mm256_setzero_si256(), _mm256_setzero_si256()};
+    const int count = fixed_groups ? fixed_groups : groups;
+    for (int g = 0; g < count; ++g, window += kTapGroup, split += kAcrossWords) {
+        const __m256i taps = _mm256_cvtepu8_epi16(_mm_shuffle_epi8(load_bytes(window), pick));
+        sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(taps, load_words(split)));
+        sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(taps, load_words(split + 8)));
+    }
+    return sums;
 }
 
-inline void horizontal_madd(const std::uint8_t* row, const Axis& axis, bool mirror,
-                            std::uint8_t* out) {
-    switch (axis.taps / kTapGroup) {
-        case 1: return horizontal_madd<1>(row, axis, mirror, out);
-        case 2: return horizontal_madd<2>(row, axis, mirror, out);
-        default: return horizontal_madd<0>(row, axis, mirror, out);
+template <bool negative, int fixed_groups>
+inline void across_windows(const std::uint8_t* rows, std::size_t plane, const Axis& axis,
+                           std::uint8_t* out, std::size_t out_plane) {
+    // Copies: a store through `out` could change `axis` for all the compiler knows.
+    const int groups = fixed_groups ? fixed_groups : axis.taps / kTapGroup, output = axis.output;
+    const std::int32_t* base = axis.base;
+    const std::uint8_t* pick = axis.pick;
+    const std::uint32_t* split = axis.split;
+    const std::size_t step = static_cast<std::size_t>(groups) * kAcrossWords;
+    for (int o = 0; o < output; o += 8, base += 2, pick += 2 * kWindow, split += 2 * step) {
+        const __m128i pick_a = load_bytes(pick), pick_b = load_bytes(pick + kWindow);
+        for (int c = 0; c < 3; ++c) {
+            const std::uint8_t* row = rows + c * plane;
+            const QuadSums a = across_quad<fixed_groups>(row + base[0], pick_a, split, groups);
+            const QuadSums b =
+                across_quad<fixed_groups>(row + base[1], pick_b, split + step, groups);
+            // hadd works in 128-bit halves: outputs 0 1 of a, 0 1 of b, 2 3 of a, 2 3 of b.
+            const __m256i levels =
+                join(_mm256_hadd_epi32(a.low, b.low), _mm256_hadd_epi32(a.high, b.high));
+            const __m256i ordered = _mm256_permute4x64_epi64(levels, 0xD8);
+            const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(ordered),
+                                                  _mm256_extracti128_si256(ordered, 1));
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(out + c * out_plane + o),
+                             _mm_packus_epi16(words, words));
+        }
     }
 }
 
-// Sixteen columns at once, two rows woven into pairs of taps.
-inline int vertical_madd(const std::uint8_t* rows, std::size_t stride, const std::uint32_t* split,
-                         int groups, int count, std::uint8_t* out) {
-    const auto load = [](const std::uint8_t* p) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    };
-    const auto level = [](__m256i low, __m256i high) {
-        const __m256i sum = _mm256_add_epi32(low, _mm256_slli_epi32(high, kLowBits));
-        return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << (kWeightBits - 1))),
-                                 kWeightBits);
-    };
-    int x = 0;
-    for (; x + 16 <= count; x += 16) {
+// Each output by itself, sixteen taps at once, for rows that shrink a lot.
+template <bool negative>
+inline void across_runs(const std::uint8_t* row, const Axis& axis, std::uint8_t* out) {
+    const int groups = axis.taps / kLongGroup, output = axis.output;
+    const std::int32_t* first = axis.first;
+    const std::uint32_t* split = axis.split;
+    for (int o = 0; o < output; o += 4) {
+        __m256i low[4], high[4];
+        for (int lane = 0; lane < 4; ++lane, ++first) {
+            low[lane] = high[lane] = _mm256_setzero_si256();
+            for (int g = 0; g < groups; ++g, split += kLongWords) {
+                const __m256i taps =
+                    _mm256_cvtepu8_epi16(load_bytes(row + *first + g * kLongGroup));
+                low[lane] = _mm256_add_epi32(low[lane], _mm256_madd_epi16(taps, load_words(split)));
+                high[lane] =
+                    _mm256_add_epi32(high[lane], _mm256_madd_epi16(taps, load_words(split + 8)));
+            }
+        }
+        const auto total = [](const __m256i(&v)[4]) {
+            return _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+        };
+        const __m256i lows = total(low), highs = total(high);
+        const auto halves = [](__m256i v) {
+            return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+        };
+        const __m256i levels =
+            join(_mm256_castsi128_si256(halves(lows)), _mm256_castsi128_si256(halves(highs)));
+        const __m128i words =
+            _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_castsi256_si128(levels));
+        const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+        std::memcpy(out + o, &bytes, 4);
+    }
+}
+
+// Two rows are woven into pairs of taps.
+template <bool negative, int fixed_groups>
+inline void down_split(const std::uint8_t* rows, std::size_t stride, const std::uint32_t* split,
+                       int groups, int count, std::uint8_t* out) {
+    if constexpr (fixed_groups != 0) groups = fixed_groups;
+    for (int x = 0; x < count; x += 16) {
         __m256i low[2], high[2];
         low[0] = low[1] = high[0] = high[1] = _mm256_setzero_si256();
         const std::uint8_t* row = rows + x;
         const std::uint32_t* words = split;
-        for (int g = 0; g < groups; ++g, words += kGroupWords) {
+        for (int g = 0; g < groups; ++g, words += kDownWords) {
             for (int pair = 0; pair < 2; ++pair, row += 2 * stride) {
-                const __m128i a = load(row), b = load(row + stride);
+                const __m128i a = load_bytes(row), b = load_bytes(row + stride);
                 const __m256i taps[2] = {_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)),
                                          _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b))};
                 const __m256i weights_low = _mm256_set1_epi32(static_cast<int>(words[pair]));
@@ -263,56 +352,77 @@ inline int vertical_madd(const std::uint8_t* rows, std::size_t stride, const std
                 }
             }
         }
-        const __m256i wide = _mm256_packs_epi32(level(low[0], high[0]), level(low[1], high[1]));
+        const __m256i wide = _mm256_packs_epi32(join(low[0], high[0]), join(low[1], high[1]));
         const __m256i ordered = _mm256_permute4x64_epi64(wide, 0xD8);
         _mm_storeu_si128(reinterpret_cast<__m128i*>(out + x),
                          _mm_packus_epi16(_mm256_castsi256_si128(ordered),
                                           _mm256_extracti128_si256(ordered, 1)));
     }
-    return x;
 }
+
+#define SLIP_SPLIT_KERNELS 1
 
 #endif
 
-// Resizes a row of axis.input RGB pixels. Behind it axis.taps pixels and 16 bytes may be read,
-// behind the output 16 bytes written.
-inline void horizontal_pass(const std::uint8_t* row, const Axis& axis, bool mirror,
-                            std::uint8_t* out) {
-#if defined(__ARM_FEATURE_DOTPROD)
-    if (axis.split_fits) {
-        return axis.negative ? horizontal_dot<true>(row, axis, mirror, out)
-                             : horizontal_dot<false>(row, axis, mirror, out);
+#if defined(SLIP_SPLIT_KERNELS)
+
+template <bool negative>
+inline void across_windows(const std::uint8_t* rows, std::size_t plane, const Axis& axis,
+                           std::uint8_t* out, std::size_t out_plane) {
+    switch (axis.taps / kTapGroup) {
+        case 1: return across_windows<negative, 1>(rows, plane, axis, out, out_plane);
+        case 2: return across_windows<negative, 2>(rows, plane, axis, out, out_plane);
+        default: return across_windows<negative, 0>(rows, plane, axis, out, out_plane);
     }
-#elif defined(__AVX2__)
-    if (axis.split_fits) return horizontal_madd(row, axis, mirror, out);
-#endif
-    horizontal_plain(row, axis, mirror, out);
 }
 
-// One output row from the rows that start at rows + first * stride. axis.taps rows from there on
-// must be readable.
-inline void vertical_row(const std::uint8_t* rows, std::size_t stride, const Axis& axis, int output,
-                         int count, std::uint8_t* out) {
+template <bool negative>
+inline void down_split(const std::uint8_t* rows, std::size_t stride, const Axis& axis, int output,
+                       int count, std::uint8_t* out) {
+    const int groups = axis.taps / kTapGroup;
+    const std::uint32_t* split =
+        axis.split + static_cast<std::size_t>(output) * groups * kDownWords;
+    switch (groups) {
+        case 1: return down_split<negative, 1>(rows, stride, split, groups, count, out);
+        case 2: return down_split<negative, 2>(rows, stride, split, groups, count, out);
+        default: return down_split<negative, 0>(rows, stride, split, groups, count, out);
+    }
+}
+
+#endif
+
+// Resizes three rows of axis.input bytes, `plane` apart. Behind each axis.taps + kWindow bytes may
+// be read; outputs are written up to the next multiple of kOutputGroup.
+inline void across_pass(const std::uint8_t* rows, std::size_t plane, const Axis& axis,
+                        std::uint8_t* out, std::size_t out_plane) {
+#if defined(SLIP_SPLIT_KERNELS)
+    if (axis.way == Split::windows) {
+        return axis.negative ? across_windows<true>(rows, plane, axis, out, out_plane)
+                             : across_windows<false>(rows, plane, axis, out, out_plane);
+    }
+    if (axis.way == Split::runs) {
+        for (int c = 0; c < 3; ++c) {
+            axis.negative ? across_runs<true>(rows + c * plane, axis, out + c * out_plane)
+                          : across_runs<false>(rows + c * plane, axis, out + c * out_plane);
+        }
+        return;
+    }
+#endif
+    for (int c = 0; c < 3; ++c) across_plain(rows + c * plane, axis, out + c * out_plane);
+}
+
+// One output row. axis.taps rows from the first needed one on must be readable; `count` is a
+// multiple of 16.
+inline void down_pass(const std::uint8_t* rows, std::size_t stride, const Axis& axis, int output,
+                      int count, std::uint8_t* out) {
     const std::uint8_t* start = rows + static_cast<std::size_t>(axis.first[output]) * stride;
-    const std::int32_t* weights = axis.weights + static_cast<std::size_t>(output) * axis.taps;
-    int done = 0;
-#if defined(__ARM_FEATURE_DOTPROD)
-    if (axis.split_fits) {
-        const int groups = axis.taps / kTapGroup;
-        const std::uint32_t* split =
-            axis.split + static_cast<std::size_t>(output) * groups * kGroupWords;
-        done = axis.negative ? vertical_dot<true>(start, stride, split, groups, count, out)
-                             : vertical_dot<false>(start, stride, split, groups, count, out);
-    }
-#elif defined(__AVX2__)
-    if (axis.split_fits) {
-        const int groups = axis.taps / kTapGroup;
-        done = vertical_madd(start, stride,
-                             axis.split + static_cast<std::size_t>(output) * groups * kGroupWords,
-                             groups, count, out);
+#if defined(SLIP_SPLIT_KERNELS)
+    if (axis.way == Split::columns) {
+        return axis.negative ? down_split<true>(start, stride, axis, output, count, out)
+                             : down_split<false>(start, stride, axis, output, count, out);
     }
 #endif
-    vertical_plain(start, stride, weights, axis.taps, done, count, out);
+    down_plain(start, stride, axis, output, count, out);
 }
 
 }  // namespace SLIP_ISA

@@ -57,10 +57,10 @@ struct Geometry {
 };
 
 template <double (*value)(double)>
-void fill_weights(const Geometry& geometry, double step, int output, int taps, double* scratch,
-                  std::int32_t* first, std::int32_t* weights) {
+void fill_weights(const Geometry& geometry, double step, int output, bool mirror, int taps,
+                  double* scratch, std::int32_t* first, std::int32_t* weights) {
     for (int i = 0; i < output; ++i) {
-        const Span span = geometry.span(i);
+        const Span span = geometry.span(mirror ? output - 1 - i : i);
         double sum = 0.0;
         for (int t = 0; t < span.count; ++t) {
             scratch[t] = value((t + span.begin - span.center + 0.5) * step);
@@ -74,7 +74,8 @@ void fill_weights(const Geometry& geometry, double step, int output, int taps, d
     }
 }
 
-using Fill = void (*)(const Geometry&, double, int, int, double*, std::int32_t*, std::int32_t*);
+using Fill = void (*)(const Geometry&, double, int, bool, int, double*, std::int32_t*,
+                      std::int32_t*);
 
 struct Kernel {
     Fill fill;
@@ -90,47 +91,102 @@ Kernel kernel_of(Filter filter) {
     }
 }
 
+// split_group fills the words of `taps` taps of `lanes` outputs, whose weights stand `stride`
+// apart.
 #if defined(__aarch64__)
 
-bool fill_split(const std::int32_t* weights, std::size_t groups, std::int32_t lowest,
-                std::int32_t highest, std::uint32_t* split) {
-    const std::int32_t bias = lowest < 0 ? kSplitBias : 0;
-    if (lowest < -bias || highest >= (1 << 24) - bias) return false;
-    for (std::size_t g = 0; g < groups; ++g, split += kGroupWords) {
-        split[0] = split[1] = split[2] = split[3] = 0;
-        for (int t = 0; t < kTapGroup; ++t) {
-            const auto weight = static_cast<std::uint32_t>(*weights++ + bias);
-            for (int byte = 0; byte < 3; ++byte)
-                split[byte] |= (weight >> 8 * byte & 0xFF) << 8 * t;
+bool can_split(std::int32_t lowest, std::int32_t highest) {
+    constexpr std::int32_t one = 1 << kWeightBits;
+    return lowest < 0 ? lowest >= -kSplitBias && highest < (1 << 24) - kSplitBias : highest <= one;
+}
+
+// Four times a weight of one would take a bit too many. One less gives the same result: beside a
+// weight of one there is at most rounding dust, and half a unit is 2^21.
+std::uint32_t shifted(std::int32_t weight) {
+    constexpr std::int32_t most = (1 << kWeightBits) - 1;
+    return static_cast<std::uint32_t>(std::min(weight, most)) << kSplitShift;
+}
+
+void split_group(const std::int32_t* weights, std::size_t stride, int lanes, int taps,
+                 bool negative, std::uint32_t* split) {
+    const int words = lanes * taps / kTapGroup;
+    for (int lane = 0; lane < lanes; ++lane, weights += stride) {
+        for (const std::int32_t* four = weights; four < weights + taps;
+             four += kTapGroup, ++split) {
+            std::uint32_t low = 0, middle = 0, high = 0;
+            for (int t = 0; t < kTapGroup; ++t) {
+                const std::uint32_t value =
+                    negative ? static_cast<std::uint32_t>(four[t] + kSplitBias) : shifted(four[t]);
+                low |= (value & 0xFF) << 8 * t;
+                middle |= (value >> 8 & 0xFF) << 8 * t;
+                high |= (value >> 16 & 0xFF) << 8 * t;
+            }
+            split[0] = low;
+            split[words] = middle;
+            split[2 * words] = high;
         }
     }
-    return true;
 }
 
 #else
 
-bool fill_split(const std::int32_t* weights, std::size_t groups, std::int32_t lowest,
-                std::int32_t highest, std::uint32_t* split) {
+bool can_split(std::int32_t lowest, std::int32_t highest) {
     constexpr std::int32_t limit = 32767 << kLowBits;
-    if (lowest < -limit || highest > limit) return false;
-    for (std::size_t g = 0; g < groups; ++g, split += kGroupWords) {
-        split[0] = split[1] = split[2] = split[3] = 0;
-        for (int t = 0; t < kTapGroup; ++t) {
-            const std::int32_t weight = *weights++;
-            const auto low = static_cast<std::uint32_t>(weight & ((1 << kLowBits) - 1));
-            const auto high = static_cast<std::uint16_t>(weight >> kLowBits);
-            split[t / 2] |= low << 16 * (t % 2);
-            split[2 + t / 2] |= static_cast<std::uint32_t>(high) << 16 * (t % 2);
+    return lowest >= -limit && highest <= limit;
+}
+
+void split_group(const std::int32_t* weights, std::size_t stride, int lanes, int taps, bool,
+                 std::uint32_t* split) {
+    const int words = lanes * taps / 2;
+    for (int lane = 0; lane < lanes; ++lane, weights += stride) {
+        for (const std::int32_t* two = weights; two < weights + taps; two += 2, ++split) {
+            std::uint32_t low = 0, high = 0;
+            for (int t = 0; t < 2; ++t) {
+                low |= static_cast<std::uint32_t>(two[t] & ((1 << kLowBits) - 1)) << 16 * t;
+                high |= static_cast<std::uint32_t>(static_cast<std::uint16_t>(two[t] >> kLowBits))
+                        << 16 * t;
+            }
+            split[0] = low;
+            split[words] = high;
+        }
+    }
+}
+
+#endif
+
+// Windows of every four outputs; false if one is too small for its outputs.
+bool fill_windows(const std::int32_t* first, int quads, std::int32_t* base, std::uint8_t* pick) {
+    for (int q = 0; q < quads; ++q, first += kTapGroup, pick += kWindow) {
+        base[q] = *std::min_element(first, first + kTapGroup);
+        for (int lane = 0; lane < kTapGroup; ++lane) {
+            const int start = first[lane] - base[q];
+            if (start + kTapGroup > kWindow) return false;
+            for (int t = 0; t < kTapGroup; ++t)
+                pick[lane * kTapGroup + t] = static_cast<std::uint8_t>(start + t);
         }
     }
     return true;
 }
 
-#endif
+int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
+
+// How the weights of one group are laid out.
+struct Grouping {
+    int lanes, taps, words;
+};
+
+Grouping grouping_of(Split way) {
+    switch (way) {
+        case Split::windows: return {kTapGroup, kTapGroup, kAcrossWords};
+        case Split::runs: return {1, kLongGroup, kLongWords};
+        default: return {1, kTapGroup, kDownWords};
+    }
+}
 
 }  // namespace
 
-bool Axis::prepare(int input_size, int output_size, Filter filter) {
+bool Axis::prepare(int input_size, int output_size, Filter filter, Direction direction,
+                   bool mirror) {
     input = input_size;
     output = output_size;
     identity = input_size == output_size;
@@ -142,24 +198,56 @@ bool Axis::prepare(int input_size, int output_size, Filter filter) {
     const Geometry geometry{input_size, scale, kernel.support * filter_scale};
     int most = 0;
     for (int i = 0; i < output_size; ++i) most = std::max(most, geometry.span(i).count);
-    taps = (most + kTapGroup - 1) / kTapGroup * kTapGroup;
-    const std::size_t count = static_cast<std::size_t>(taps) * output_size;
-    const std::size_t split_words = count / kTapGroup * kGroupWords;
-    if (!memory_.reserve(sizeof(double) * most +
-                         sizeof(std::int32_t) * (output_size + count + split_words))) {
+
+    // Four neighbouring outputs start at most ceil(3 * scale) apart.
+    const bool narrow = std::ceil(3 * scale) + kTapGroup <= kWindow;
+    way = direction == Direction::down ? Split::columns : narrow ? Split::windows : Split::runs;
+    const Grouping grouping = grouping_of(way);
+    taps = round_up(most, grouping.taps);
+    const int padded = round_up(output_size, direction == Direction::across ? kOutputGroup : 1);
+    const int quads = way == Split::windows ? padded / kTapGroup : 0, groups = taps / grouping.taps;
+    const std::size_t count = static_cast<std::size_t>(taps) * padded;
+    const std::size_t split_words =
+        static_cast<std::size_t>(padded / grouping.lanes) * groups * grouping.words;
+    // Vectors first, so that they are aligned.
+    const std::size_t pick_bytes = static_cast<std::size_t>(quads) * kWindow;
+    if (!memory_.reserve(pick_bytes +
+                         sizeof(std::int32_t) * (split_words + padded + count + quads + 1) +
+                         sizeof(double) * most)) {
         return false;
     }
-    auto* scratch = memory_.as<double>();
+    auto* picks = memory_.as<std::uint8_t>();
+    auto* words = reinterpret_cast<std::uint32_t*>(picks + pick_bytes);
+    auto* scratch = reinterpret_cast<double*>(words + (split_words + 1) / 2 * 2);
     auto* positions = reinterpret_cast<std::int32_t*>(scratch + most);
-    auto* fixed = positions + output_size;
-    auto* words = reinterpret_cast<std::uint32_t*>(fixed + count);
-    kernel.fill(geometry, 1.0 / filter_scale, output_size, taps, scratch, positions, fixed);
+    auto* fixed = positions + padded;
+    auto* windows = fixed + count;
+
+    kernel.fill(geometry, 1.0 / filter_scale, output_size, mirror, taps, scratch, positions, fixed);
+    for (int i = output_size; i < padded;
+         ++i) {  // the last group is complete, with copies of the last
+        positions[i] = positions[output_size - 1];
+        std::copy_n(fixed + static_cast<std::size_t>(output_size - 1) * taps, taps,
+                    fixed + static_cast<std::size_t>(i) * taps);
+    }
     const auto [low, high] = std::minmax_element(fixed, fixed + count);
     negative = *low < 0;
-    split_fits = fill_split(fixed, count / kTapGroup, *low, *high, words);
+    if (!can_split(*low, *high) || !fill_windows(positions, quads, windows, picks))
+        way = Split::none;
+    for (int i = 0; way != Split::none && i < padded; i += grouping.lanes) {
+        const std::int32_t* row = fixed + static_cast<std::size_t>(i) * taps;
+        for (int g = 0; g < groups; ++g) {
+            split_group(row + g * grouping.taps, static_cast<std::size_t>(taps), grouping.lanes,
+                        grouping.taps, negative,
+                        words + (static_cast<std::size_t>(i / grouping.lanes) * groups + g) *
+                                    grouping.words);
+        }
+    }
     first = positions;
     weights = fixed;
     split = words;
+    base = windows;
+    pick = picks;
     return true;
 }
 

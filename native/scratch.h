@@ -20,7 +20,7 @@ struct Scratch {
     Buffer file;       // pixels of a file that libjpeg decoded
     Buffer upsampled;  // rows of components at full resolution
     Buffer sums;
-    Buffer rows;      // RGB rows on their way to the resize
+    Buffer rows;      // rows of red, green and blue on their way to the resize
     Buffer narrowed;  // rows after the horizontal pass
     Axis horizontal, vertical;
     Buffer columns, lines;  // nearest neighbour positions

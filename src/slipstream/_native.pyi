@@ -2,6 +2,7 @@
 Slipstream's native core: JPEG tiles, exact resize, checksums. Called by the package, not by users.
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy
@@ -50,7 +51,7 @@ def crc32c(data: object, seed: int = 0) -> int:
 def crc32c_many(data: object, offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], threads: int) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
     """CRC-32C of many ranges of one buffer."""
 
-def rewrite_jpegs(files: list, orient: bool, threads: int) -> list[Rewritten]:
+def rewrite_jpegs(files: Sequence[object], orient: bool, threads: int) -> list[Rewritten]:
     """Rewrite JPEG files losslessly into tile records."""
 
 def export_jpeg(record: object) -> bytes:
@@ -59,12 +60,12 @@ def export_jpeg(record: object) -> bytes:
 def record_size(record: object) -> tuple[int, int]:
     """Check a tile record's structure and return (width, height)."""
 
-def coefficients(picture: object) -> list:
+def coefficients(picture: object) -> list[object]:
     """
     Quantized DCT coefficients and quantization tables of a JPEG file or a tile record.
     """
 
-def decode_batch(maps: list, map_ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], codings: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], checksums: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, boxes: Annotated[NDArray[numpy.int32], dict(shape=(None, 4), order='C', device='cpu', writable=False)], flips: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], filter: int, pass_order: int, threads: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+def decode_batch(maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], codings: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], checksums: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, boxes: Annotated[NDArray[numpy.int32], dict(shape=(None, 4), order='C', device='cpu', writable=False)], flips: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], filter: int, pass_order: int, threads: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
     """
     Decode, crop, resize and flip pictures into `out`; one status per picture.
     """

@@ -1,0 +1,48 @@
+"""Slipstream finds out why PyTorch training is slow, and makes it fast.
+
+Importing this package imports nothing else: every name below is loaded when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slipstream.errors import SlipstreamError
+    from slipstream.pack.pack import pack_dataset
+    from slipstream.store.dataset import open_dataset
+
+    __version__: str
+
+__all__ = ["SlipstreamError", "__version__", "open_dataset", "pack_dataset"]
+
+_MODULES = {
+    "SlipstreamError": "slipstream.errors",
+    "open_dataset": "slipstream.store.dataset",
+    "pack_dataset": "slipstream.pack.pack",
+}
+
+
+def __getattr__(name: str) -> object:
+    value: object
+    if name == "__version__":
+        value = _read_version()
+    elif name in _MODULES:
+        from importlib import import_module
+
+        value = getattr(import_module(_MODULES[name]), name)
+    else:
+        raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _read_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("slipstream")
+    except PackageNotFoundError:
+        return "0+not.installed"

@@ -1,0 +1,85 @@
+"""`slipstream`: the commands, and the one place that turns errors into messages and exit codes.
+
+Exit codes: 0 all well, 1 findings, 2 usage error or failure, 130 interrupted.
+"""
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+import slipstream
+from slipstream.cli.demo import demo
+from slipstream.cli.export import export
+from slipstream.cli.info import info
+from slipstream.cli.pack import pack
+from slipstream.cli.verify import verify
+from slipstream.errors import SlipstreamError
+
+EXIT_FAILURE = 2
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="slipstream",
+    help="Find out why your PyTorch training is slow, and make it fast.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    app()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(slipstream.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+def _guard(command: Callable[..., None]) -> Callable[..., None]:
+    """Run a command; what goes wrong on purpose becomes one message and an exit code."""
+
+    @functools.wraps(command)
+    def run(*args: object, **kwargs: object) -> None:
+        try:
+            command(*args, **kwargs)
+        except SlipstreamError as error:
+            print(f"slipstream {command.__name__}: {error}", file=sys.stderr)
+            raise typer.Exit(EXIT_FAILURE) from None
+        except (typer.Exit, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            print(f"slipstream {command.__name__}: interrupted", file=sys.stderr)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except Exception:
+            # Exit code 1 means findings; an unforeseen failure must not look like that.
+            traceback.print_exc()
+            raise typer.Exit(EXIT_FAILURE) from None
+
+    return run
+
+
+for _command in (pack, verify, info, export, demo):
+    app.command()(_guard(_command))
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Packing: sources of samples in, shards out."""

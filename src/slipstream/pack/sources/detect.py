@@ -1,0 +1,56 @@
+"""Which kind of source a path is."""
+
+from pathlib import Path
+
+from slipstream.errors import UsageError
+from slipstream.pack.sources.source import Source
+
+
+def open_source(
+    path: str | Path,
+    *,
+    labels: str | Path | None = None,
+    window: int | None = None,
+    stride: int | None = None,
+) -> Source:
+    """The source at `path`: folder of pictures (with a CSV of `labels`), tar shards, `.npy` or
+    `.npz`.
+
+    `window` and `stride` cut a 1-D integer array into windows of tokens. Raises `UsageError`.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UsageError(f"{path} does not exist. Give a folder, a .tar, a .npy or a .npz file.")
+    is_numpy = path.suffix.lower() in (".npy", ".npz")
+    if (window is not None or stride is not None) and not is_numpy:
+        raise UsageError("window and stride are for .npy files: 1-D arrays of tokens.")
+    if labels is not None:
+        if not path.is_dir():
+            raise UsageError(f"labels go with a folder of pictures; {path} is a file.")
+        from slipstream.pack.sources.csv_labels import open_labelled_folder
+
+        return open_labelled_folder(path, Path(labels))
+    if is_numpy:
+        from slipstream.pack.sources.numpy_files import open_numpy
+
+        return open_numpy(path, window=window, stride=stride)
+    return _open_pictures(path)
+
+
+def _open_pictures(path: Path) -> Source:
+    if path.is_dir():
+        tars = sorted(path.glob("*.tar"))
+        if not tars:
+            from slipstream.pack.sources.folder import open_folder
+
+            return open_folder(path)
+    elif path.suffix.lower() == ".tar":
+        tars = [path]
+    else:
+        raise UsageError(
+            f"{path} is no source Slipstream knows. Give a folder, a .tar, a .npy or a .npz file;"
+            " unpack compressed archives first."
+        )
+    from slipstream.pack.sources.tar import open_tars
+
+    return open_tars(tars)

@@ -1,0 +1,198 @@
+"""A dataset folder: its manifest, and shards that are opened when they are first needed."""
+
+import multiprocessing
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from slipstream.errors import CorruptDataset, StorageError, UsageError
+from slipstream.store.manifest import MANIFEST_LIMIT, MANIFEST_NAME, Manifest, parse_manifest
+from slipstream.store.mapping import Map
+from slipstream.store.schema import PICTURES, Field
+from slipstream.store.shard import Shard, open_shard
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where the payloads of some samples lie, in the samples' order, as the native engine takes it.
+
+    Payload `k` is `maps[map_ids[k]][offsets[k] : offsets[k] + lengths[k]]`, inside the map by
+    check. The last four are None for fields that are no pictures.
+    """
+
+    maps: list[Map]
+    map_ids: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.uint64]
+    lengths: npt.NDArray[np.uint64]
+    checksums: npt.NDArray[np.uint32]
+    codings: npt.NDArray[np.uint8] | None = None
+    widths: npt.NDArray[np.uint32] | None = None
+    heights: npt.NDArray[np.uint32] | None = None
+    orientations: npt.NDArray[np.uint8] | None = None
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check `folder`'s manifest. Raises `UsageError` where there is none."""
+    return parse_manifest(read_manifest_bytes(folder), where=str(folder / MANIFEST_NAME))
+
+
+def read_manifest_bytes(folder: Path) -> bytes:
+    """The manifest's bytes. Raises `CorruptDataset` when they are more than the format allows."""
+    path = folder / MANIFEST_NAME
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MANIFEST_LIMIT:
+                raise CorruptDataset(
+                    "manifest too large", where=str(path), got=size, expected=MANIFEST_LIMIT
+                )
+            return file.read(size)
+    except FileNotFoundError:
+        partial = folder.with_name(folder.name + ".partial")
+        hint = "Check the path."
+        if partial.is_dir():
+            hint = f"{partial} is an unfinished pack: repeat the pack command to finish it."
+        elif folder.is_dir():
+            hint = "Make a dataset of a folder with `slipstream pack SRC DST`."
+        raise UsageError(f"{folder} is not a packed dataset: no {MANIFEST_NAME}. {hint}") from None
+    except OSError as error:
+        raise StorageError(f"Cannot read {path}: {error.strerror}.") from None
+
+
+class Store:
+    """An open dataset folder without torch. Shards are mapped at first use and stay mapped."""
+
+    def __init__(self, folder: Path, *, ram: bool = False) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder)
+        self.fields = self.manifest.fields
+        self.numbers = {field.name: number for number, field in enumerate(self.fields)}
+        self.firsts = [0, *accumulate(shard.samples for shard in self.manifest.shards)]
+        self.samples = self.firsts[-1]
+        self._ram = ram
+        # A copy made here is shared by forked children. A child that opens by itself must not copy.
+        self._may_copy = multiprocessing.parent_process() is None
+        self._first_array = np.asarray(self.firsts, dtype=np.int64)
+        self._shards: list[Shard | None] = [None] * len(self.manifest.shards)
+
+    def shard(self, number: int) -> Shard:
+        """Shard `number`, opened and checked if need be."""
+        shard = self._shards[number]
+        if shard is None:
+            entry = self.manifest.shards[number]
+            shard = open_shard(
+                self.folder / entry.file,
+                number,
+                self.fields,
+                entry=entry,
+                first=self.firsts[number],
+                ram=self._ram,
+                may_copy=self._may_copy,
+            )
+            self._shards[number] = shard
+        return shard
+
+    def load_all(self) -> None:
+        """Open every shard now."""
+        for number in range(len(self._shards)):
+            self.shard(number)
+
+    def find(self, sample: int) -> tuple[Shard, int]:
+        """The shard that holds a sample, and the sample's number in it."""
+        number = bisect_right(self.firsts, sample) - 1
+        return self.shard(number), sample - self.firsts[number]
+
+    def field_number(self, name: str) -> int:
+        """A field's place in storage order. Raises `UsageError` for an unknown name."""
+        if name not in self.numbers:
+            known = ", ".join(self.numbers)
+            raise UsageError(f'{self.folder} has no field "{name}". Its fields: {known}.')
+        return self.numbers[name]
+
+    def picture_field(self, name: str | None) -> tuple[int, Field]:
+        """The picture field called `name`, or the only one there is."""
+        pictures = [field.name for field in self.fields if field.kind in PICTURES]
+        if name is None:
+            if len(pictures) != 1:
+                found = ", ".join(pictures) or "none"
+                raise UsageError(f"{self.folder}: name the picture field. Picture fields: {found}.")
+            name = pictures[0]
+        number = self.field_number(name)
+        if self.fields[number].kind not in PICTURES:
+            kind = self.fields[number].kind
+            raise UsageError(f'Field "{name}" of {self.folder} holds {kind}, not pictures.')
+        return number, self.fields[number]
+
+    def column(self, field: int, name: str, samples: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Values of one index column for the given samples, in their order."""
+        wanted = _as_indices(samples, self.samples)
+        return self._gather(field, (name,), wanted)[2][name]
+
+    def rows(self, field: int, samples: npt.ArrayLike) -> Rows:
+        """Where the payloads of the given samples lie, in their order."""
+        wanted = _as_indices(samples, self.samples)
+        names: tuple[str, ...] = ("offset", "length", "crc")
+        if self.fields[field].kind in PICTURES:
+            names += ("coding", "width", "height", "orientation")
+        maps, map_ids, found = self._gather(field, names, wanted)
+        return Rows(
+            maps,
+            map_ids,
+            found["offset"],
+            found["length"],
+            found["crc"],
+            *(found.get(name) for name in ("coding", "width", "height", "orientation")),
+        )
+
+    def _gather(
+        self, field: int, names: Sequence[str], samples: npt.NDArray[np.int64]
+    ) -> tuple[list[Map], npt.NDArray[np.uint32], dict[str, npt.NDArray[Any]]]:
+        owners = np.searchsorted(self._first_array, samples, side="right") - 1
+        order = np.argsort(owners, kind="stable")
+        used, starts = np.unique(owners[order], return_index=True)
+        maps: list[Map] = []
+        map_ids = np.empty(len(samples), dtype=np.uint32)
+        found: dict[str, npt.NDArray[Any]] = {}
+        for position, number in enumerate(used.tolist()):
+            end = starts[position + 1] if position + 1 < len(starts) else len(order)
+            places = order[starts[position] : end]
+            shard = self.shard(number)
+            local = samples[places] - self.firsts[number]
+            maps.append(shard.map)
+            map_ids[places] = position
+            for name in names:
+                values = shard.column(field, name)
+                if name not in found:
+                    found[name] = np.empty(len(samples), dtype=values.dtype)
+                found[name][places] = values[local]
+        for name in names if not found else ():
+            found[name] = np.empty(0, dtype=_column_dtype(self.fields[field], name))
+        return maps, map_ids, found
+
+
+def _as_indices(samples: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
+    wanted = np.asarray(samples)
+    if wanted.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
+        raise UsageError(f"Sample numbers are a 1-D integer array, got {wanted.dtype}.")
+    wanted = wanted.astype(np.int64, copy=False)
+    if int(wanted.min()) < 0 or int(wanted.max()) >= count:
+        raise IndexError(f"samples {wanted.min()} to {wanted.max()} of a dataset of {count}")
+    return wanted
+
+
+def _column_dtype(field: Field, name: str) -> str:
+    from slipstream.store.schema import COLUMNS
+
+    for id_ in field.column_ids:
+        if COLUMNS[id_][0] == name:
+            return COLUMNS[id_][1]
+    raise KeyError(f'field "{field.name}" has no column "{name}"')

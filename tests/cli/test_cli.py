@@ -1,0 +1,200 @@
+"""The command line, in processes of its own."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstream.cli.progress import format_bytes, show_progress
+from slipstream.cli.sizes import parse_size
+from slipstream.errors import UsageError
+from tests.conftest import Run
+from tests.pictures import jpeg, pixels, write_flat
+
+
+def test_help_imports_neither_torch_nor_numpy() -> None:
+    script = """
+import sys
+sys.argv = ["slipstream", *sys.argv[1:]]
+from slipstream.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+heavy = {"torch", "numpy", "PIL"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    for args in (["--help"], ["pack", "--help"], ["verify", "-h"], ["--version"]):
+        subprocess.run(
+            [sys.executable, "-c", script, *args], check=True, timeout=60, capture_output=True
+        )
+
+
+def test_help_lists_the_commands(run_cli: Run) -> None:
+    shown = run_cli("--help").stdout
+    for name in ("pack", "verify", "info", "export", "demo"):
+        assert re.search(rf"\b{name}\b", shown)
+
+
+def test_the_whole_way(tmp_path: Path, mixed_folder: Path, run_cli: Run) -> None:
+    done = run_cli("pack", mixed_folder, tmp_path / "a.slip", "--workers", 2)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"12 samples in 1 shard, [\d.]+ kB \([+-][\d.]+% against", done.stdout)
+    assert "Kept as the files they were: 1 JPEG (" in done.stdout
+    assert done.stdout.endswith(f"Next: slipstream verify {tmp_path / 'a.slip'}\n")
+    done = run_cli("verify", tmp_path / "a.slip")
+    assert done.returncode == 0
+    assert "all well: 12 samples" in done.stdout
+    done = run_cli("info", tmp_path / "a.slip")
+    assert done.returncode == 0
+    assert "7 of 12 decode by tiles" in done.stdout
+    assert "Classes: 3 (cat, dog, newt)" in done.stdout
+    done = run_cli("export", tmp_path / "a.slip", tmp_path / "back")
+    assert done.returncode == 0
+    original = (mixed_folder / "cat" / "422.jpg").read_bytes()
+    exported = (tmp_path / "back" / "cat" / "422.jpg").read_bytes()
+    np.testing.assert_array_equal(pixels(exported), pixels(original))
+
+
+def test_info_as_json(mixed_dataset: Path, run_cli: Run) -> None:
+    found = json.loads(run_cli("info", mixed_dataset, "--json").stdout)
+    assert found["samples"] == 12
+    assert found["fields"][0] == {"name": "image", "kind": "jpeg"}
+    assert found["pictures"]["image"]["width"] == [1, 55, 101]
+    assert sum(found["kept"].values()) == 1
+    assert found["made_by"]["source"] == "class folders"
+
+
+def test_verify_exits_1_and_names_the_sample(
+    mixed_dataset: Path, tmp_path: Path, run_cli: Run
+) -> None:
+    copy = shutil.copytree(mixed_dataset, tmp_path / "a.slip")
+    data = bytearray((copy / "00000.slip").read_bytes())
+    data[100] ^= 1
+    (copy / "00000.slip").write_bytes(data)
+    done = run_cli("verify", copy)
+    assert done.returncode == 1
+    assert "sample 0 (cat/420.JPEG), field" in done.stdout
+    assert "1 problem." in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["pack", "nowhere", "a.slip"],
+        ["pack", ".", "a.slip", "--shard-size", "huge"],
+        ["pack", ".", "a.slip", "--on-error", "cry"],
+        ["pack", "."],
+        ["verify", "nowhere"],
+        ["info", "nowhere"],
+        ["export", "nowhere", "out"],
+        ["fly"],
+    ],
+)
+def test_mistakes_exit_2_with_a_message(args: list[str], tmp_path: Path, run_cli: Run) -> None:
+    write_flat(tmp_path / "photos", 1)
+    done = run_cli(*args, cwd=tmp_path / "photos")
+    assert done.returncode == 2
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_skipped_items_are_listed(tmp_path: Path, run_cli: Run) -> None:
+    source = write_flat(tmp_path / "photos", 2)
+    (source / "bad.jpg").write_bytes(b"x")
+    done = run_cli("pack", source, tmp_path / "a.slip")
+    assert done.returncode == 2
+    assert done.stderr.startswith("slipstream pack: bad.jpg: cannot be decoded")
+    done = run_cli("pack", source, tmp_path / "a.slip", "--on-error", "skip")
+    assert done.returncode == 0
+    assert "Skipped 1 item:\n  bad.jpg: cannot be decoded" in done.stdout
+
+
+def test_decoded_says_what_it_costs(tmp_path: Path, run_cli: Run) -> None:
+    source = write_flat(tmp_path / "photos", 3)
+    done = run_cli("pack", source, tmp_path / "a.slip", "--decoded")
+    assert re.search(r"Decoded: [\d.]+ x the bytes .* ms, decoding its file takes", done.stdout)
+
+
+def test_lossy_options_say_so(tmp_path: Path, run_cli: Run) -> None:
+    source = write_flat(tmp_path / "photos", 2)
+    done = run_cli("pack", source, tmp_path / "a.slip", "--max-side", 50, "--quality", 80)
+    assert "Lossy: --max-side and --quality changed pictures." in done.stdout
+    found = json.loads(run_cli("info", tmp_path / "a.slip", "--json").stdout)
+    assert found["pictures"]["image"]["width"][2] == 50
+
+
+def test_append_labels_and_tokens(tmp_path: Path, run_cli: Run) -> None:
+    source = write_flat(tmp_path / "photos", 2)
+    (tmp_path / "labels.csv").write_text("000.jpg,pug\n001.jpg,cat\n")
+    args = ("pack", source, tmp_path / "a.slip", "--labels", tmp_path / "labels.csv")
+    assert run_cli(*args).returncode == 0
+    assert "exists. Use --append" in run_cli(*args).stderr
+    assert run_cli(*args, "--append").returncode == 0
+    assert "4 samples, 2 shards" in run_cli("info", tmp_path / "a.slip").stdout
+    np.save(tmp_path / "t.npy", np.arange(100, dtype=np.int32))
+    args = ("pack", tmp_path / "t.npy", tmp_path / "t.slip", "--window", 10, "--stride", 5)
+    assert "19 samples" in run_cli(*args).stdout
+
+
+def test_interrupt_exits_130_and_leaves_no_temporary_file(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 1)
+    picture = jpeg(640, 480)
+    for number in range(600):
+        (source / f"x{number}.jpg").write_bytes(picture)
+    command = [sys.executable, "-m", "slipstream.cli.main", "pack", str(source)]
+    command += [str(tmp_path / "a.slip"), "--shard-size", "1MB", "--workers", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "a.slip.partial" / "00000.slip").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told == "slipstream pack: interrupted\n"
+    assert list((tmp_path / "a.slip.partial").glob("*.tmp")) == []
+    assert not (tmp_path / "a.slip").exists()
+
+
+@pytest.mark.slow
+def test_demo(run_cli: Run) -> None:
+    done = run_cli("demo", "--count", 16)
+    assert done.returncode == 0, done.stderr
+    assert "equal Pillow's pixels" in done.stdout
+    assert re.search(r"faster by .* threads", done.stdout)
+    assert re.search(r"\d\.\d x", done.stdout)
+
+
+def test_progress_without_a_terminal_is_rare_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with show_progress("packing", "samples") as report:
+        for done in range(1, 1001):
+            now[0] += 0.015625
+            report(done, 1000)
+    assert capsys.readouterr().err.splitlines() == [
+        "packing: 320 of 1,000 samples, 64/s, 11 s left",
+        "packing: 640 of 1,000 samples, 64/s, 6 s left",
+        "packing: 960 of 1,000 samples, 64/s, 1 s left",
+    ]
+
+
+def test_sizes() -> None:
+    assert [parse_size(text) for text in ("64MB", "1 GiB", "1.5kB", "77", "2m")] == [
+        64_000_000, 1 << 30, 1500, 77, 2 << 20,
+    ]  # fmt: skip
+    assert [format_bytes(n) for n in (5, 27_600_000, 3e12)] == ["5 B", "27.6 MB", "3.0 TB"]
+    for text in ("", "MB", "-1MB", "1 parsec"):
+        with pytest.raises(UsageError, match="is no size"):
+            parse_size(text)

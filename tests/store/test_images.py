@@ -1,0 +1,144 @@
+"""Crops of packed pictures against Pillow, byte for byte."""
+
+import io
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch.utils.data
+from PIL import Image
+
+import slipstream
+from slipstream import _native
+from slipstream.errors import UsageError
+from slipstream.pack.pack import pack_source
+from slipstream.pack.sources.detect import open_source
+from slipstream.store.dataset import Dataset
+from slipstream.store.images import FILTERS, decode_images
+from tests.pictures import png, write_flat
+
+
+def by_pillow(
+    data: bytes, box: tuple[int, int, int, int], size: tuple[int, int], filter: int, flip: int
+) -> np.ndarray:
+    x, y, width, height = box
+    with Image.open(io.BytesIO(data)) as picture:
+        crop = picture.convert("RGB").crop((x, y, x + width, y + height))
+    result = np.asarray(crop.resize(size, Image.Resampling(filter)))
+    result = result[:, ::-1] if flip & 1 else result
+    return result[::-1] if flip & 2 else result
+
+
+def random_boxes(dataset: Dataset, random: np.random.Generator) -> np.ndarray:
+    boxes = []
+    sizes = [dataset.column("image", name).tolist() for name in ("width", "height")]
+    for width, height in zip(*sizes, strict=True):
+        w, h = int(random.integers(1, width + 1)), int(random.integers(1, height + 1))
+        x, y = int(random.integers(0, width - w + 1)), int(random.integers(0, height - h + 1))
+        boxes.append((x, y, w, h))
+    return np.asarray(boxes)
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_crops_equal_pillow(
+    mixed_dataset: Path, mixed_folder: Path, filter: str, threads: int
+) -> None:
+    dataset = slipstream.open_dataset(mixed_dataset)
+    numbers = np.arange(len(dataset))
+    random = np.random.default_rng(threads)
+    for size in ((24, 31), (7, 5), (90, 120)):
+        boxes = random_boxes(dataset, random)
+        flips = random.integers(0, 4, len(dataset))
+        pixels, status = decode_images(
+            dataset, numbers, boxes, size, filter=filter, flips=flips, threads=threads
+        )
+        assert status.tolist() == [0] * len(dataset)
+        for k, sample in enumerate(dataset):
+            data = (mixed_folder / sample["key"]).read_bytes()
+            expected = by_pillow(data, boxes[k].tolist(), size, FILTERS[filter], int(flips[k]))
+            np.testing.assert_array_equal(pixels[k], expected, err_msg=sample["key"])
+
+
+def test_only_some_samples_into_given_memory(mixed_dataset: Path, mixed_folder: Path) -> None:
+    dataset = slipstream.open_dataset(mixed_dataset)[4:]
+    out = np.zeros((2, 16, 16, 3), dtype=np.uint8)
+    found, status = decode_images(dataset, [-1, 0], [(0, 0, 20, 20)] * 2, 16, out=out)
+    assert found is out
+    assert not status.any()
+    for k in (0, 1):
+        data = (mixed_folder / dataset[[-1, 0][k]]["key"]).read_bytes()
+        np.testing.assert_array_equal(out[k], by_pillow(data, (0, 0, 20, 20), (16, 16), 2, 0))
+
+
+def test_bad_boxes_cost_their_sample_only(mixed_dataset: Path) -> None:
+    dataset = slipstream.open_dataset(mixed_dataset)
+    png_number = 8
+    good = (0, 0, 5, 5)
+    bad = [(0, 0, 0, 5), (-1, 0, 5, 5), (0, 0, 5, 500), (1 << 31, 0, 5, 5)]
+    for number in (0, png_number):
+        boxes = [good, *bad, good]
+        _, status = decode_images(dataset, [number] * 6, boxes, 8, threads=1)
+        assert status.tolist() == [0, *[_native.STATUS_BOX] * 4, 0]
+
+
+def test_damage_costs_its_sample_only(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 4)
+    (source / "002.png").write_bytes(png())
+    pack_source(open_source(source), tmp_path / "a.slip")
+    rows = slipstream.open_dataset(tmp_path / "a.slip").rows("image", range(5))
+    path = tmp_path / "a.slip" / "00000.slip"
+    data = bytearray(path.read_bytes())
+    for k in (1, 3):  # a tile record and the PNG
+        data[int(rows.offsets[k]) + 60] ^= 4
+    path.write_bytes(data)
+    dataset = slipstream.open_dataset(tmp_path / "a.slip")
+    _, status = decode_images(dataset, range(5), [(0, 0, 9, 9)] * 5, 8)
+    assert status.tolist() == [0, _native.STATUS_CHECKSUM, 0, _native.STATUS_CHECKSUM, 0]
+
+
+def test_wrong_arguments_are_named(mixed_dataset: Path) -> None:
+    dataset = slipstream.open_dataset(mixed_dataset)
+    with pytest.raises(UsageError, match=r"boxes are int64\[1, 4\], expected integers \[2, 4\]"):
+        decode_images(dataset, [0, 1], [(0, 0, 1, 1)], 8)
+    with pytest.raises(UsageError, match=r"out is uint8\[1, 8, 9, 3\], expected"):
+        out = np.empty((1, 8, 9, 3), dtype=np.uint8)
+        decode_images(dataset, [0], [(0, 0, 1, 1)], 8, out=out)
+    with pytest.raises(UsageError, match="Unknown filter 'cubic'"):
+        decode_images(dataset, [0], [(0, 0, 1, 1)], 8, filter="cubic")
+    with pytest.raises(UsageError, match="holds int, not pictures"):
+        decode_images(dataset, [0], [(0, 0, 1, 1)], 8, field="label")
+    with pytest.raises(IndexError):
+        decode_images(dataset, [12], [(0, 0, 1, 1)], 8)
+    pixels, status = decode_images(dataset, [], [], 8)
+    assert (pixels.shape, len(status)) == ((0, 8, 8, 3), 0)
+
+
+class Crops(torch.utils.data.Dataset):
+    """Decodes with threads of its own inside a loader's worker."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        numbers = range(4 * index, 4 * index + 4)
+        return decode_images(self.dataset, numbers, [(0, 0, 1, 1)] * 4, 8, threads=2)[0]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_threads_work_in_child_processes(mixed_dataset: Path, method: str) -> None:
+    """Also after a fork of a process whose own threads are already running."""
+    dataset = slipstream.open_dataset(mixed_dataset)
+    here = [Crops(dataset)[k] for k in range(3)]
+    context = multiprocessing.get_context(method)
+    for _ in range(2 if method == "fork" else 1):
+        loader = torch.utils.data.DataLoader(
+            Crops(dataset), batch_size=None, num_workers=2, multiprocessing_context=context
+        )
+        for expected, found in zip(here, loader, strict=True):
+            np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(Crops(dataset)[0], here[0])
