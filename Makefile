@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CHECKS := build/sanitize
 
 NATIVE := $(wildcard native/*.cpp native/*.h)
-NATIVE_ALL := $(NATIVE) $(wildcard native/tests/*.cpp native/tests/*.h)
+NATIVE_ALL := $(NATIVE) $(wildcard native/tests/*.cpp native/tests/*.h native/tests/fuzz/*.cpp benchmarks/*.cpp)
 STUB := src/slipstream/_native.pyi
 STUBGEN := $(BIN)/python -m nanobind.stubgen -q -m slipstream._native
 
@@ -29,8 +29,19 @@ test: lint test-native test-python  ## lint, types, C++ tests under sanitizers, 
 test-long: lint test-native $(BUILT)  ## the same with the sweeps that take minutes
 	$(BIN)/python -m pytest -m ""
 
-bench: $(BUILT)  ## measure the published ratios on this machine
-	$(BIN)/python -m benchmarks
+# Peers live in an environment of their own: nothing of theirs may reach ours.
+bench: $(BUILT) build/peers/installed.stamp  ## measure the published ratios; PHOTOS=folder for your own
+	@$(BIN)/cmake -G Ninja -S . -B build/bench -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
+	  -DSLIPSTREAM_BENCHMARKS=ON >build/bench.log || { cat build/bench.log; exit 1; }
+	@$(BIN)/cmake --build build/bench >>build/bench.log || { cat build/bench.log; exit 1; }
+	$(BIN)/python -m benchmarks --peers build/peers/bin/python $(if $(PHOTOS),--photos "$(PHOTOS)") \
+	  $(if $(SAVE),--save "$(SAVE)")
+
+build/peers/installed.stamp: constraints.txt
+	@mkdir -p build
+	$(PYTHON) -m venv build/peers
+	build/peers/bin/pip install --quiet --constraint constraints.txt pillow numpy opencv-python-headless xxhash
+	@touch $@
 
 lint: check-python check-native check-stub  ## ruff, mypy, clang-format, codespell, stale stub
 

@@ -14,7 +14,8 @@ struct FileSize {
     int width = 0, height = 0;
 };
 
-// RGB, 3 bytes a pixel, rows without gaps. `unsupported` where Pillow would not give RGB or gray.
+// RGB, 3 bytes a pixel, rows without gaps. `unsupported` where Pillow would not give RGB or gray,
+// and where libjpeg warns.
 Status decode_file_whole(const std::uint8_t* data, std::size_t size, Buffer& pixels,
                          FileSize& picture);
 

@@ -19,7 +19,7 @@ struct ErrorManager {
     jpeg_error_mgr base;
     std::jmp_buf escape;
     char message[JMSG_LENGTH_MAX];
-    bool truncated;
+    bool truncated;  // one of the warnings was that the file ends too early
 };
 
 ErrorManager* manager(j_common_ptr info) { return reinterpret_cast<ErrorManager*>(info->err); }
@@ -309,8 +309,8 @@ void decode_into(jpeg_decompress_struct& info, ErrorManager& errors, const std::
         jpeg_read_scanlines(&info, &row, 1);
     }
     jpeg_finish_decompress(&info);
-    // Pillow, too, shrugs at libjpeg's warnings, but not at a file that ends too early.
-    status = errors.truncated ? Status::jpeg_truncated : Status::ok;
+    // After a warning pixels depend on the version of libjpeg: Pillow shall decide with its own.
+    if (errors.base.num_warnings > 0) status = Status::unsupported;
 }
 
 }  // namespace

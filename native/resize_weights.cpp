@@ -80,14 +80,15 @@ using Fill = void (*)(const Geometry&, double, int, bool, int, double*, std::int
 struct Kernel {
     Fill fill;
     double support;
+    bool negative;  // has negative parts; the others' weights lie between 0 and 1
 };
 
 Kernel kernel_of(Filter filter) {
     switch (filter) {
-        case Filter::lanczos: return {fill_weights<lanczos>, 3.0};
-        case Filter::bicubic: return {fill_weights<cubic>, 2.0};
-        case Filter::box: return {fill_weights<box_filter>, 0.5};
-        default: return {fill_weights<triangle>, 1.0};
+        case Filter::lanczos: return {fill_weights<lanczos>, 3.0, true};
+        case Filter::bicubic: return {fill_weights<cubic>, 2.0, true};
+        case Filter::box: return {fill_weights<box_filter>, 0.5, false};
+        default: return {fill_weights<triangle>, 1.0, false};
     }
 }
 
@@ -96,8 +97,7 @@ Kernel kernel_of(Filter filter) {
 #if defined(__aarch64__)
 
 bool can_split(std::int32_t lowest, std::int32_t highest) {
-    constexpr std::int32_t one = 1 << kWeightBits;
-    return lowest < 0 ? lowest >= -kSplitBias && highest < (1 << 24) - kSplitBias : highest <= one;
+    return lowest >= -kSplitBias && highest < (1 << 24) - kSplitBias;
 }
 
 // Four times a weight of one would take a bit too many. One less gives the same result: beside a
@@ -230,10 +230,12 @@ bool Axis::prepare(int input_size, int output_size, Filter filter, Direction dir
         std::copy_n(fixed + static_cast<std::size_t>(output_size - 1) * taps, taps,
                     fixed + static_cast<std::size_t>(i) * taps);
     }
-    const auto [low, high] = std::minmax_element(fixed, fixed + count);
-    negative = *low < 0;
-    if (!can_split(*low, *high) || !fill_windows(positions, quads, windows, picks))
-        way = Split::none;
+    negative = kernel.negative;
+    if (negative) {
+        const auto [low, high] = std::minmax_element(fixed, fixed + count);
+        if (!can_split(*low, *high)) way = Split::none;
+    }
+    if (!fill_windows(positions, quads, windows, picks)) way = Split::none;
     for (int i = 0; way != Split::none && i < padded; i += grouping.lanes) {
         const std::int32_t* row = fixed + static_cast<std::size_t>(i) * taps;
         for (int g = 0; g < groups; ++g) {

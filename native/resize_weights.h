@@ -63,7 +63,7 @@ struct Axis {
     int input = 0, output = 0;
     int taps = 0;
     bool identity = false;  // output equals input: no pass needed
-    bool negative = false;  // some weight is below zero
+    bool negative = false;  // some weights may be below zero
     Split way = Split::none;
     const std::int32_t* first = nullptr;
     const std::int32_t* weights = nullptr;

@@ -19,6 +19,8 @@ from slipstream.store.reader import Rows
 Pixels = npt.NDArray[np.uint8]
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4}
 _BOX_SIZES = 4
+# Of a plain file Pillow has the last word, unless the bytes are not those that were packed.
+_FINAL = (_native.STATUS_OK, _native.STATUS_CHECKSUM, _native.STATUS_BOX, _native.STATUS_MEMORY)
 
 
 class HasPictures(Protocol):
@@ -106,7 +108,7 @@ def decode_rows(
         rows.maps, rows.map_ids, rows.offsets, rows.lengths, rows.codings, rows.checksums,
         box_array, flip_array, out, number, pass_order(), threads,
     )  # fmt: skip
-    left = np.flatnonzero(status == _native.STATUS_UNSUPPORTED).tolist()
+    left = np.flatnonzero((rows.codings == 0) & ~np.isin(status, _FINAL)).tolist()
     if left:
         _decode_by_pillow(rows, left, box_array, flip_array, out, status, number, threads)
     return out, status
@@ -141,7 +143,7 @@ def _decode_by_pillow(
     filter_number: int,
     threads: int,
 ) -> None:
-    """Decode the samples that the engine leaves to Pillow: PNG, WebP, CMYK JPEG and the like."""
+    """Decode what the engine leaves to Pillow: PNG, WebP, CMYK or damaged JPEG and the like."""
 
     def decode(k: int) -> None:
         start = int(rows.offsets[k])

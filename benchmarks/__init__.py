@@ -1,0 +1,1 @@
+"""One file per published claim. `make bench` runs them all on this machine."""

@@ -1,0 +1,257 @@
+"""The engine's pixels against Pillow's, without tolerance: any picture, crop, target, filter."""
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageFile
+
+from slipstream import _native
+from slipstream.store.images import FILTERS, pass_order
+from tests.native.composer import SAMPLINGS, compose, plane_sizes
+
+sizes = st.integers(1, 40) | st.integers(1, 200)
+targets = st.integers(1, 90) | st.integers(1, 300)
+
+
+def decode(
+    data: bytes,
+    coding: int,
+    box: tuple[int, int, int, int],
+    size: tuple[int, int],
+    number: int,
+    flip: int = 0,
+) -> tuple[int, np.ndarray]:
+    out = np.full((1, size[1], size[0], 3), 77, np.uint8)
+    status = _native.decode_batch(
+        [data], np.zeros(1, np.uint32), np.zeros(1, np.uint64), np.array([len(data)], np.uint64),
+        np.array([coding], np.uint8), None, np.array([box], np.int32), np.array([flip], np.uint8),
+        out, number, pass_order(), 1,
+    )  # fmt: skip
+    return int(status[0]), out[0]
+
+
+def pillow(
+    data: bytes, box: tuple[int, int, int, int], size: tuple[int, int], number: int, flip: int = 0
+) -> np.ndarray:
+    x, y, width, height = box
+    picture = Image.open(io.BytesIO(data)).convert("RGB").crop((x, y, x + width, y + height))
+    pixels = np.asarray(picture.resize(size, Image.Resampling(number)))
+    pixels = pixels[:, ::-1] if flip & 1 else pixels
+    return pixels[::-1] if flip & 2 else pixels
+
+
+def record_of(data: bytes) -> bytes:
+    (rewritten,) = _native.rewrite_jpegs([data], False, 1)
+    assert rewritten.status == _native.STATUS_OK, rewritten.message
+    return rewritten.record
+
+
+def noise(width: int, height: int, seed: int, smooth: bool, channels: int = 3) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    pixels = random.integers(0, 256, (height, width, channels), dtype=np.uint8)
+    if smooth:
+        coarse = pixels[: max(1, height // 8), : max(1, width // 8)]
+        planes = [
+            Image.fromarray(coarse[..., c]).resize((width, height), Image.Resampling.BICUBIC)
+            for c in range(channels)
+        ]
+        pixels = np.stack([np.asarray(plane) for plane in planes], axis=-1)
+    return pixels
+
+
+@st.composite
+def files(draw: Callable) -> bytes:
+    """JPEG files of every kind that Pillow writes."""
+    width, height = draw(sizes), draw(sizes)
+    pixels = noise(width, height, draw(st.integers(0, 2**32)), draw(st.booleans()))
+    picture = Image.fromarray(pixels)
+    options: dict[str, object] = {
+        "quality": draw(st.integers(1, 100)),
+        "optimize": draw(st.booleans()),
+    }
+    if draw(st.integers(0, 5)) == 0:
+        picture = picture.convert("L")
+    else:
+        options["subsampling"] = draw(st.sampled_from(["4:4:4", "4:2:2", "4:2:0"]))
+    if draw(st.integers(0, 3)) == 0:
+        options["restart_marker_blocks"] = draw(st.integers(1, 9))
+    out = io.BytesIO()
+    # A buffer that holds any picture at once: Pillow's default is too small for noise.
+    out_size = width * height * 12 + 4096
+    progressive = draw(st.integers(0, 3)) == 0
+    before, ImageFile.MAXBLOCK = ImageFile.MAXBLOCK, max(ImageFile.MAXBLOCK, out_size)
+    try:
+        picture.save(out, "JPEG", progressive=progressive, **options)
+    finally:
+        ImageFile.MAXBLOCK = before
+    return out.getvalue()
+
+
+@st.composite
+def crops(
+    draw: Callable, data: bytes
+) -> tuple[tuple[int, int, int, int], tuple[int, int], int, int]:
+    """A box inside the picture, a target size, a filter and a flip."""
+    full_width, full_height = Image.open(io.BytesIO(data)).size
+    width, height = draw(st.integers(1, full_width)), draw(st.integers(1, full_height))
+    box = (
+        draw(st.integers(0, full_width - width)),
+        draw(st.integers(0, full_height - height)),
+        width,
+        height,
+    )
+    target = (
+        draw(st.just(width) | targets),
+        draw(st.just(height) | targets),
+    )
+    return box, target, draw(st.sampled_from(sorted(FILTERS.values()))), draw(st.integers(0, 3))
+
+
+exact = settings(
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def assert_equal_to_pillow(data: bytes, what: tuple) -> None:
+    expected = pillow(data, *what)
+    for coding, payload in ((1, record_of(data)), (0, data)):
+        status, got = decode(payload, coding, *what)
+        assert status == _native.STATUS_OK, (coding, _native.status_text(status))
+        np.testing.assert_array_equal(got, expected, err_msg=f"coding {coding} {what}")
+
+
+@settings(exact, max_examples=1000)
+@given(st.data())
+def test_any_crop_of_any_file_equals_pillow(data: st.DataObject) -> None:
+    file = data.draw(files())
+    assert_equal_to_pillow(file, data.draw(crops(file)))
+
+
+@settings(exact, max_examples=100)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@given(data=st.data())
+def test_every_subsampling_equals_pillow(sampling: str, data: st.DataObject) -> None:
+    luma = SAMPLINGS[sampling]
+    size = data.draw(sizes), data.draw(sizes)
+    seed = data.draw(st.integers(0, 2**32))
+    smooth = data.draw(st.booleans())
+    planes = [
+        noise(w, h, seed + c, smooth, 1)[..., 0] for c, (w, h) in enumerate(plane_sizes(size, luma))
+    ]
+    file = compose(planes, size, luma, data.draw(st.integers(5, 100)))
+    what = data.draw(crops(file))
+    assert_equal_to_pillow(file, what)
+    # Exported, the same picture is one interleaved scan: the engine's own way of reading files.
+    assert_equal_to_pillow(_native.export_jpeg(record_of(file)), what)
+
+
+@pytest.mark.long
+@settings(exact, max_examples=20_000, derandomize=False)
+@given(st.data())
+def test_sweep_of_crops_equals_pillow(data: st.DataObject) -> None:
+    file = data.draw(files())
+    assert_equal_to_pillow(file, data.draw(crops(file)))
+
+
+@pytest.mark.parametrize("filter_name", FILTERS)
+@pytest.mark.parametrize(
+    ("size", "target"),
+    [
+        ((900, 40), (13, 40)),
+        ((1200, 700), (64, 48)),
+        ((40, 1500), (224, 7)),
+        ((3, 2), (301, 299)),
+        ((5000, 3), (7, 3)),
+    ],
+)
+def test_extreme_scales_equal_pillow(
+    filter_name: str, size: tuple[int, int], target: tuple[int, int]
+) -> None:
+    pixels = noise(*size, seed=3, smooth=False)
+    out = np.empty((target[1], target[0], 3), np.uint8)
+    number = FILTERS[filter_name]
+    _native.resize(np.ascontiguousarray(pixels), out, number, pass_order())
+    expected = np.asarray(Image.fromarray(pixels).resize(target, Image.Resampling(number)))
+    np.testing.assert_array_equal(out, expected)
+
+
+@settings(exact, max_examples=300)
+@given(st.data())
+def test_resize_equals_pillow(data: st.DataObject) -> None:
+    size, target = (data.draw(sizes), data.draw(sizes)), (data.draw(targets), data.draw(targets))
+    pixels = noise(*size, seed=data.draw(st.integers(0, 2**32)), smooth=False)
+    number = data.draw(st.sampled_from(sorted(FILTERS.values())))
+    out = np.empty((target[1], target[0], 3), np.uint8)
+    _native.resize(np.ascontiguousarray(pixels), out, number, pass_order())
+    expected = np.asarray(Image.fromarray(pixels).resize(target, Image.Resampling(number)))
+    np.testing.assert_array_equal(out, expected, err_msg=f"{size} -> {target}, filter {number}")
+
+
+@settings(exact, max_examples=120)
+@given(files())
+def test_coefficients_survive_the_rewrite(file: bytes) -> None:
+    before = _native.coefficients(file)
+    record = record_of(file)
+    exported = _native.export_jpeg(record)
+    for after in (_native.coefficients(record), _native.coefficients(exported)):
+        assert len(after) == len(before)
+        for (blocks, quant), (blocks_after, quant_after) in zip(before, after, strict=True):
+            np.testing.assert_array_equal(blocks, blocks_after)
+            np.testing.assert_array_equal(quant, quant_after)
+    np.testing.assert_array_equal(
+        np.asarray(Image.open(io.BytesIO(exported)).convert("RGB")),
+        np.asarray(Image.open(io.BytesIO(file)).convert("RGB")),
+    )
+
+
+def test_threads_give_the_same_pixels_and_one_status_each() -> None:
+    data = [record_of(_plain_jpeg(seed)) for seed in range(12)]
+    data[5] = data[5][:-40]  # damaged: costs this sample only
+    count = len(data)
+    batches = []
+    for threads in (1, 2, 5):
+        out = np.zeros((count, 50, 60, 3), np.uint8)
+        status = _native.decode_batch(
+            data, np.arange(count, dtype=np.uint32), np.zeros(count, np.uint64),
+            np.array([len(d) for d in data], np.uint64), np.ones(count, np.uint8), None,
+            np.tile(np.array([3, 5, 90, 70], np.int32), (count, 1)), np.zeros(count, np.uint8),
+            out, FILTERS["bilinear"], pass_order(), threads,
+        )  # fmt: skip
+        assert [i for i in range(count) if status[i] != _native.STATUS_OK] == [5]
+        out[5] = 0
+        batches.append(out)
+    np.testing.assert_array_equal(batches[0], batches[1])
+    np.testing.assert_array_equal(batches[0], batches[2])
+
+
+def _plain_jpeg(seed: int) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(noise(120, 100, seed, smooth=True)).save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "box", [(0, 0, 0, 5), (-1, 0, 5, 5), (0, 0, 121, 5), (0, 96, 5, 5), (119, 99, 2**31 - 1, 1)]
+)
+def test_a_box_outside_the_picture_is_a_status(box: tuple[int, int, int, int]) -> None:
+    file = _plain_jpeg(0)
+    for coding, payload in ((1, record_of(file)), (0, file)):
+        assert decode(payload, coding, box, (8, 8), FILTERS["bilinear"])[0] == _native.STATUS_BOX
+
+
+def test_a_checksum_that_does_not_match_is_a_status() -> None:
+    record = record_of(_plain_jpeg(0))
+    out = np.zeros((1, 8, 8, 3), np.uint8)
+    status = _native.decode_batch(
+        [record], np.zeros(1, np.uint32), np.zeros(1, np.uint64),
+        np.array([len(record)], np.uint64), np.ones(1, np.uint8),
+        np.array([_native.crc32c(record) ^ 1], np.uint32), np.array([[0, 0, 9, 9]], np.int32),
+        np.zeros(1, np.uint8), out, FILTERS["box"], pass_order(), 1,
+    )  # fmt: skip
+    assert status[0] == _native.STATUS_CHECKSUM
