@@ -11,7 +11,11 @@
 #if defined(__linux__)
 #include <sys/auxv.h>
 #endif
+#if defined(__clang__)
+#define SLIP_CRC_TARGET __attribute__((target("crc")))
+#else
 #define SLIP_CRC_TARGET __attribute__((target("+crc")))
+#endif
 #endif
 
 namespace slip {
@@ -76,6 +80,9 @@ SLIP_CRC_TARGET inline std::uint32_t step(std::uint32_t crc, const std::uint8_t*
     std::memcpy(&word, data, 8);
 #if defined(__x86_64__)
     return static_cast<std::uint32_t>(_mm_crc32_u64(crc, word));
+#elif defined(__clang__)
+    return __builtin_arm_crc32cd(crc,
+                                 word);  // its <arm_acle.h> wants the whole file compiled for it
 #else
     return __crc32cd(crc, word);
 #endif

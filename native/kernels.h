@@ -23,7 +23,7 @@ constexpr int kF0_298 = 2446, kF0_390 = 3196, kF0_541 = 4433, kF0_765 = 6270, kF
 
 // A block with nothing but DC is flat.
 SLIP_INLINE void idct_flat(int dc, int quant, std::uint8_t* out, std::ptrdiff_t stride) {
-    const int level = ((static_cast<std::int16_t>(dc * quant) + 4) >> 3) + 128;
+    const int level = ((static_cast<std::int16_t>(dc * quant * 4) + 16) >> 5) + 128;
     const int value = level < 0 ? 0 : level > 255 ? 255 : level;
     const std::uint64_t row = 0x0101010101010101u * static_cast<std::uint64_t>(value);
     for (int y = 0; y < 8; ++y) std::memcpy(out + y * stride, &row, 8);
@@ -43,8 +43,8 @@ SLIP_INLINE Columns idct_half(const int16x4_t r0, const int16x4_t r1, const int1
     Columns c;
     const int32x4_t e2 = vmlal_n_s16(vmull_n_s16(r2, kF0_541), r6, kF0_541 - kF1_847);
     const int32x4_t e3 = vmlal_n_s16(vmull_n_s16(r6, kF0_541), r2, kF0_541 + kF0_765);
-    const int32x4_t e0 = vshlq_n_s32(vaddl_s16(r0, r4), 13);
-    const int32x4_t e1 = vshlq_n_s32(vsubl_s16(r0, r4), 13);
+    const int32x4_t e0 = vshll_n_s16(vadd_s16(r0, r4), 13);
+    const int32x4_t e1 = vshll_n_s16(vsub_s16(r0, r4), 13);
     c.even[0] = vaddq_s32(e0, e3);
     c.even[3] = vsubq_s32(e0, e3);
     c.even[1] = vaddq_s32(e1, e2);
@@ -105,10 +105,10 @@ SLIP_INLINE void transpose(int16x8_t (&r)[8]) {
 // First pass: rounds to 16 bits with two more than the input had.
 SLIP_INLINE void round_columns(const Columns& low, const Columns& high, int16x8_t (&r)[8]) {
     for (int i = 0; i < 4; ++i) {
-        r[i] = vcombine_s16(vqrshrn_n_s32(vaddq_s32(low.even[i], low.odd[i]), 11),
-                            vqrshrn_n_s32(vaddq_s32(high.even[i], high.odd[i]), 11));
-        r[7 - i] = vcombine_s16(vqrshrn_n_s32(vsubq_s32(low.even[i], low.odd[i]), 11),
-                                vqrshrn_n_s32(vsubq_s32(high.even[i], high.odd[i]), 11));
+        r[i] = vcombine_s16(vrshrn_n_s32(vaddq_s32(low.even[i], low.odd[i]), 11),
+                            vrshrn_n_s32(vaddq_s32(high.even[i], high.odd[i]), 11));
+        r[7 - i] = vcombine_s16(vrshrn_n_s32(vsubq_s32(low.even[i], low.odd[i]), 11),
+                                vrshrn_n_s32(vsubq_s32(high.even[i], high.odd[i]), 11));
     }
 }
 
@@ -158,8 +158,8 @@ SLIP_INLINE void idct_corner(const std::int16_t* block, const std::int16_t* quan
     const Columns first = idct_half_sparse(c[0], c[1], c[2], c[3]);
     int16x4_t top[8];
     for (int i = 0; i < 4; ++i) {
-        top[i] = vqrshrn_n_s32(vaddq_s32(first.even[i], first.odd[i]), 11);
-        top[7 - i] = vqrshrn_n_s32(vsubq_s32(first.even[i], first.odd[i]), 11);
+        top[i] = vrshrn_n_s32(vaddq_s32(first.even[i], first.odd[i]), 11);
+        top[7 - i] = vrshrn_n_s32(vsubq_s32(first.even[i], first.odd[i]), 11);
     }
     int16x8_t r[8];
     const int16x4_t zero = vdup_n_s16(0);
@@ -392,7 +392,8 @@ inline void interleave(const std::uint8_t* a, const std::uint8_t* b, const std::
     int i = 0;
 #if defined(__ARM_NEON)
     for (; i + 16 <= count; i += 16) {
-        vst3q_u8(out + 3 * i, uint8x16x3_t{{vld1q_u8(a + i), vld1q_u8(b + i), vld1q_u8(c + i)}});
+        const uint8x16x3_t pixels{{vld1q_u8(a + i), vld1q_u8(b + i), vld1q_u8(c + i)}};
+        vst3q_u8(out + 3 * i, pixels);  // a macro with Clang: no commas in its arguments
     }
 #elif defined(__AVX2__)
     const auto load = [](const std::uint8_t* p) {

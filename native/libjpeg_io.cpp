@@ -20,7 +20,12 @@ struct ErrorManager {
     std::jmp_buf escape;
     char message[JMSG_LENGTH_MAX];
     bool truncated;  // one of the warnings was that the file ends too early
+    bool too_many_scans;
 };
+
+// Progressive files have about ten scans. A scan of a few bytes can walk over all blocks, so
+// thousands of them in one file would take hours.
+constexpr int kMostScans = 256;
 
 ErrorManager* manager(j_common_ptr info) { return reinterpret_cast<ErrorManager*>(info->err); }
 
@@ -40,13 +45,21 @@ void set_up(ErrorManager& errors) {
     errors.base.error_exit = on_error;
     errors.base.emit_message = on_message;
     errors.message[0] = 0;
-    errors.truncated = false;
+    errors.truncated = errors.too_many_scans = false;
+}
+
+void on_progress(j_common_ptr info) {
+    if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans) return;
+    manager(info)->too_many_scans = true;
+    std::snprintf(manager(info)->message, JMSG_LENGTH_MAX, "more than %d scans", kMostScans);
+    std::longjmp(manager(info)->escape, 1);
 }
 
 // Owns libjpeg's memory, whichever way the work ends.
 struct Reader {
     jpeg_decompress_struct info;
     ErrorManager errors;
+    jpeg_progress_mgr progress;
 
     Reader() {
         std::memset(&info, 0, sizeof info);
@@ -55,6 +68,13 @@ struct Reader {
     }
     Reader(const Reader&) = delete;
     ~Reader() { jpeg_destroy_decompress(&info); }
+
+    // To be called where an error may jump: inside the frame that called setjmp.
+    void create() {
+        jpeg_create_decompress(&info);
+        progress.progress_monitor = on_progress;
+        info.progress = &progress;
+    }
 };
 
 bool all_bits_known(const jpeg_decompress_struct& info) {
@@ -120,13 +140,15 @@ void copy_plane(jpeg_decompress_struct& info, int c, jvirt_barray_ptr source, Pl
 
 // No object with a destructor may live in a frame that longjmp leaves: `out` and `result` belong to
 // the caller.
-void read_into(jpeg_decompress_struct& info, ErrorManager& errors, const std::uint8_t* data,
-               std::size_t size, Coefficients& out, ReadResult& result) {
+void read_into(Reader& reader, const std::uint8_t* data, std::size_t size, Coefficients& out,
+               ReadResult& result) {
+    jpeg_decompress_struct& info = reader.info;
+    ErrorManager& errors = reader.errors;
     if (setjmp(errors.escape)) {
-        result = {Status::libjpeg, errors.message};
+        result = {errors.too_many_scans ? Status::unsupported : Status::libjpeg, errors.message};
         return;
     }
-    jpeg_create_decompress(&info);
+    reader.create();
     jpeg_mem_src(&info, data, size);
     for (int m = 0; m < 16; ++m) jpeg_save_markers(&info, JPEG_APP0 + m, 0xFFFF);
     jpeg_save_markers(&info, JPEG_COM, 0xFFFF);
@@ -175,7 +197,7 @@ ReadResult read_coefficients(const std::uint8_t* data, std::size_t size, Coeffic
         return {Status::unsupported, "not a JPEG file"};
     }
     Reader reader;
-    read_into(reader.info, reader.errors, data, size, out, result);
+    read_into(reader, data, size, out, result);
     return result;
 }
 
@@ -189,6 +211,11 @@ void set_parameters(jpeg_compress_struct& info, const Coefficients& source) {
     info.in_color_space = source.colour == Colour::gray  ? JCS_GRAYSCALE
                           : source.colour == Colour::rgb ? JCS_RGB
                                                          : JCS_YCbCr;
+#if JPEG_LIB_VERSION >= 70
+    info.jpeg_width = info.image_width;
+    info.jpeg_height = info.image_height;
+    info.min_DCT_h_scaled_size = info.min_DCT_v_scaled_size = DCTSIZE;
+#endif
     jpeg_set_defaults(&info);
     jpeg_set_colorspace(&info, info.in_color_space);
     info.optimize_coding = TRUE;
@@ -228,7 +255,11 @@ void write_markers(jpeg_compress_struct& info, const Bytes& markers) {
 // See read_into for why this is a function of its own. False: errors.message says why.
 bool write_from(jpeg_compress_struct& info, ErrorManager& errors, const Coefficients& source,
                 unsigned char** buffer, unsigned long* size) {
-    if (setjmp(errors.escape)) return false;
+    if (setjmp(errors.escape)) {
+        // `buffer` may be one that libjpeg has outgrown and freed: this makes it the one in use.
+        if (info.dest) info.dest->term_destination(&info);
+        return false;
+    }
     jpeg_create_compress(&info);
     jpeg_mem_dest(&info, buffer, size);
     set_parameters(info, source);
@@ -278,13 +309,15 @@ Bytes write_jpeg(const Coefficients& coefficients) {
 
 namespace {
 
-void decode_into(jpeg_decompress_struct& info, ErrorManager& errors, const std::uint8_t* data,
-                 std::size_t size, Buffer& pixels, FileSize& picture, Status& status) {
+void decode_into(Reader& reader, const std::uint8_t* data, std::size_t size, Buffer& pixels,
+                 FileSize& picture, Status& status) {
+    jpeg_decompress_struct& info = reader.info;
+    ErrorManager& errors = reader.errors;
     if (setjmp(errors.escape)) {
-        status = Status::libjpeg;
+        status = errors.too_many_scans ? Status::unsupported : Status::libjpeg;
         return;
     }
-    jpeg_create_decompress(&info);
+    reader.create();
     jpeg_mem_src(&info, data, size);
     jpeg_read_header(&info, TRUE);
     if (info.num_components != 1 && info.num_components != 3) {
@@ -319,7 +352,7 @@ Status decode_file_whole(const std::uint8_t* data, std::size_t size, Buffer& pix
                          FileSize& picture) {
     Reader reader;
     Status status = Status::ok;
-    decode_into(reader.info, reader.errors, data, size, pixels, picture, status);
+    decode_into(reader, data, size, pixels, picture, status);
     return status;
 }
 

@@ -1,6 +1,6 @@
 #include "pool.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -89,15 +89,14 @@ struct Pool {
 Pool& pool() {
     static std::mutex guard;
     static Pool* current = nullptr;
-    static pid_t owner = 0;
-    static const int registered =
-        pthread_atfork([] { guard.lock(); }, [] { guard.unlock(); }, [] { guard.unlock(); });
+    static const int registered = pthread_atfork([] { guard.lock(); }, [] { guard.unlock(); },
+                                                 [] {
+                                                     current = nullptr;
+                                                     guard.unlock();
+                                                 });
     (void)registered;
     std::lock_guard lock(guard);
-    if (!current || owner != getpid()) {
-        current = new Pool;
-        owner = getpid();
-    }
+    if (!current) current = new Pool;
     return *current;
 }
 

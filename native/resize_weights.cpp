@@ -1,6 +1,6 @@
 // The double arithmetic here is Pillow's, operation by operation: the promise of equal bytes hangs
-// on it. The file is compiled for the plain architecture only, because fused multiply-adds would
-// round differently.
+// on it. The file is compiled as Pillow's wheels are, for the plain architecture: fused
+// multiply-adds where those have them (arm64), none where they have none (x86-64).
 #include "resize_weights.h"
 
 #include <algorithm>

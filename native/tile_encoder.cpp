@@ -44,7 +44,7 @@ class Encoder {
     // Magnitude bits as T.81 F.1.2.1 wants them: negative values one less, in ones' complement.
     void put_value(int table, int run, int value) {
         const int size = bit_length(value < 0 ? -value : value);
-        out_of_range_ |= size > 15;
+        out_of_range_ |= size > (table & 1 ? 10 : 11);  // more has no code in 8-bit JPEG
         const int bits = (value < 0 ? value - 1 : value) & ((1 << size) - 1);
         put(table, run << 4 | (size & 15), bits);
     }
@@ -212,6 +212,7 @@ class Encoder {
                        std::size_t shortest) const {
         const std::size_t start = record.size();
         record.resize(start + (lengths.size() * bits + 7) / 8 + kLengthPadding);
+        if (bits == 0) return;
         for (std::size_t i = 0; i < lengths.size(); ++i) {
             const std::size_t bit = i * bits;
             const std::size_t field = (lengths[i] - shortest) << (bit & 7);

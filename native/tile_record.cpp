@@ -24,6 +24,19 @@ bool only_needed_markers(const std::uint8_t* header, std::size_t size) {
     return true;
 }
 
+// APPn and COM segments, one after another, and nothing else: they go into exported files as they
+// are.
+bool are_markers(const std::uint8_t* data, std::size_t size) {
+    while (size >= 4) {
+        const std::size_t length = 2 + static_cast<std::size_t>(data[2] << 8 | data[3]);
+        const bool kept = (data[1] >= 0xE0 && data[1] <= 0xEF) || data[1] == 0xFE;
+        if (data[0] != 0xFF || !kept || length < 4 || length > size) return false;
+        data += length;
+        size -= length;
+    }
+    return size == 0;
+}
+
 }  // namespace
 
 Status parse_tile_record(const std::uint8_t* data, std::size_t size, TileRecord& record) {
@@ -38,7 +51,8 @@ Status parse_tile_record(const std::uint8_t* data, std::size_t size, TileRecord&
     if (record.length_bits > 16) return Status::record_segments;
     const std::uint64_t before = kTileRecordFixedBytes + header_bytes +
                                  (segment_count * record.length_bits + 7) / 8 + kLengthPadding;
-    if (before + marker_bytes > size) return Status::record_size;
+    // A segment has a byte at least: segment_length may read the one behind the padding.
+    if (before + marker_bytes >= size) return Status::record_size;
 
     const std::uint8_t* header = data + kTileRecordFixedBytes;
     const Status status = parse_jpeg_header(header, header_bytes, record.header);
@@ -46,7 +60,8 @@ Status parse_tile_record(const std::uint8_t* data, std::size_t size, TileRecord&
     const Frame& frame = record.header.frame;
     if (status != Status::ok || record.header.size != header_bytes ||
         !only_needed_markers(header, header_bytes) || data[22] != 0 || data[23] != 0 ||
-        colour > 2 || (colour == 0) != (frame.component_count == 1)) {
+        data[before - 1] != 0 || data[before - 2] != 0 || colour > 2 ||
+        (colour == 0) != (frame.component_count == 1)) {
         return Status::record_header;
     }
     record.header.colour = static_cast<Colour>(colour);
@@ -61,14 +76,20 @@ Status parse_tile_record(const std::uint8_t* data, std::size_t size, TileRecord&
     record.end = data + size;
     record.markers = data + size - marker_bytes;
     record.marker_bytes = marker_bytes;
+    if (!are_markers(record.markers, marker_bytes)) return Status::record_header;
     std::uint64_t total = 0;
-    bool empty = false;
-    for (std::size_t i = 0; i < segment_count; ++i) {
-        const std::size_t length = record.segment_length(i);
-        total += length;
-        empty |= length == 0;
+    bool too_short = record.shortest == 0;
+    std::size_t index = 0;
+    for (int row = 0; row < frame.mcu_rows; ++row) {
+        for (int tile = 0; tile < record.tiles_per_row; ++tile, ++index) {
+            const std::size_t length = record.segment_length(index);
+            total += length;
+            // A block takes two bits at least, so a small record cannot make us allocate much.
+            too_short |= 4 * length <
+                         static_cast<std::size_t>(record.mcus_in_tile(tile)) * frame.blocks_per_mcu;
+        }
     }
-    if (empty || before + total + marker_bytes != size) return Status::record_segments;
+    if (too_short || before + total + marker_bytes != size) return Status::record_segments;
     return Status::ok;
 }
 
