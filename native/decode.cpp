@@ -285,7 +285,7 @@ Status decode_with_libjpeg(const Picture& picture, const Box& box, const Target&
                    box.width};
     Finisher finisher;
     status = finisher.begin(box.width, box.height, target, scratch);
-    if (status == Status::ok) finisher.advance(rows, box.height);
+    if (status == Status::ok) finisher.take_all(rows);
     return status;
 }
 
@@ -316,7 +316,7 @@ Status resize_picture(const std::uint8_t* pixels, int width, int height, const T
     PixelRows rows{pixels, std::size_t{3} * width, width};
     Finisher finisher;
     const Status status = finisher.begin(width, height, target, scratch);
-    if (status == Status::ok) finisher.advance(rows, height);
+    if (status == Status::ok) finisher.take_all(rows);
     return status;
 }
 

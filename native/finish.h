@@ -66,6 +66,14 @@ class Finisher {
                    : Status::memory;
     }
 
+    // All rows are there. In steps, so that a row is used again before it leaves the cache.
+    template <class Rows>
+    void take_all(Rows& rows) {
+        constexpr int step = 16;
+        for (int ready = step; ready < height_; ready += step) advance(rows, ready);
+        advance(rows, height_);
+    }
+
     // Rows before `ready` can be read.
     template <class Rows>
     void advance(Rows& rows, int ready) {
