@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "decode.h"
+#include "idct.h"
 #include "kernels.h"
 #include "scratch.h"
 
@@ -53,6 +54,7 @@ class Planes {
     // Transforms the blocks of `count` MCUs that start at `column`.
     void put(int row, int column, int count, const std::int16_t* block,
              const std::uint8_t* last) const {
+        Transform transform;
         for (int m = 0; m < count; ++m) {
             for (int c = 0; c < frame_->component_count; ++c) {
                 const Component& component = frame_->components[c];
@@ -62,17 +64,12 @@ class Planes {
                 for (int y = 0; y < component.v; ++y) {
                     for (int x = 0; x < component.h; ++x, block += 64, ++last) {
                         std::uint8_t* out = corner + y * 8 * stride_[c] + x * 8;
-                        if (*last == 0) {
-                            idct_flat(block[0], quant_[c][0], out, stride_[c]);
-                        } else if (*last <= kCornerEnd) {
-                            idct_corner(block, quant_[c], out, stride_[c]);
-                        } else {
-                            idct_block(block, quant_[c], out, stride_[c]);
-                        }
+                        transform.add(block, *last, quant_[c], out, stride_[c]);
                     }
                 }
             }
         }
+        transform.finish();
     }
 
     Samples samples(int c) const {
