@@ -2,6 +2,7 @@
 // fuzzers.
 #pragma once
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include "coefficient_maker.h"
@@ -103,6 +104,22 @@ inline Trial try_record(const Bytes& bytes, Random& random, slip::Scratch& scrat
     return trial;
 }
 
+// Whether libjpeg's SIMD versions agree on the pixels: they overflow in different ways, and the
+// engine follows the one for arm64 in all of them, the one for x86-64 but for its shortcuts.
+inline bool same_everywhere(const slip::Coefficients& picture) {
+#if defined(__aarch64__)
+    (void)picture;
+#else
+    for (int c = 0; c < picture.frame.component_count; ++c) {
+        const slip::Plane& plane = picture.planes[c];
+        for (std::size_t i = 0; i < plane.blocks.size(); ++i) {
+            if (std::abs(plane.blocks[i] * plane.quant[i % 64]) >= 8192) return false;
+        }
+    }
+#endif
+    return true;
+}
+
 // Bytes that claim to be a JPEG file.
 inline Trial try_file(const Bytes& bytes, Random& random, slip::Scratch& scratch) {
     const slip::Rewritten rewritten =
@@ -112,10 +129,11 @@ inline Trial try_file(const Bytes& bytes, Random& random, slip::Scratch& scratch
                   rewritten.orientation <= 8 &&
                   rewritten.record.empty() == (rewritten.status != slip::Status::ok);
     int width = random.between(1, 64), height = random.between(1, 64);
+    slip::Coefficients source;
     if (rewritten.status == slip::Status::ok) {
         width = rewritten.width;
         height = rewritten.height;
-        slip::Coefficients packed, source;
+        slip::Coefficients packed;
         trial.sound &= read_record(rewritten.record, packed) == slip::Status::ok;
         trial.sound &= packed.frame.width == width && packed.frame.height == height;
         slip::read_coefficients(bytes.data(), bytes.size(), source);
@@ -125,7 +143,7 @@ inline Trial try_file(const Bytes& bytes, Random& random, slip::Scratch& scratch
     const Shape shape = random_shape(random, 60);
     const Trial decoded = try_decode(bytes, slip::Coding::file, box, shape, scratch);
     trial.sound &= decoded.sound;
-    if (rewritten.status == slip::Status::ok && !rewritten.oriented) {
+    if (rewritten.status == slip::Status::ok && !rewritten.oriented && same_everywhere(source)) {
         // A file that was rewritten without a complaint gives the same pixels either way.
         const auto once = [&](const Bytes& data, slip::Coding coding) {
             return decode(engines()[0], data, coding, box, shape, scratch);
