@@ -6,10 +6,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <thread>
 
 #include "checksum.h"
 #include "decode.h"
@@ -25,7 +29,28 @@ namespace {
 template <class T, class... Shape>
 using Array = nb::ndarray<T, nb::numpy, nb::c_contig, nb::device::cpu, Shape...>;
 using Objects = nb::typed<nb::sequence, nb::object>;
+constexpr std::size_t kLongestSide = 1 << 24;  // far from overflowing an int
 using View = std::pair<const std::uint8_t*, std::size_t>;
+
+// Set when the interpreter begins to exit.
+std::atomic<bool> exiting{false};
+const std::thread::id importing_thread = std::this_thread::get_id();
+
+// Lets other threads run Python while C++ works. A daemon thread that comes back after the
+// interpreter has begun to exit must not ask for the GIL: Python would end it by unwinding through
+// C++, which aborts the process. It waits for the end instead.
+class ReleasedGil {
+  public:
+    ReleasedGil() : state_(PyEval_SaveThread()) {}
+    ReleasedGil(const ReleasedGil&) = delete;
+    ~ReleasedGil() {
+        while (exiting && std::this_thread::get_id() != importing_thread) pause();
+        PyEval_RestoreThread(state_);
+    }
+
+  private:
+    PyThreadState* state_;
+};
 
 // Holds buffers of Python objects open while C++ reads them.
 class Buffers {
@@ -90,7 +115,7 @@ slip::Scratch& thread_scratch() {
 std::uint32_t crc32c(nb::handle data, std::uint32_t seed) {
     Buffers buffers;
     const View view = buffers.add(data);
-    nb::gil_scoped_release release;
+    ReleasedGil released;
     return slip::crc32c(view.first, view.second, seed);
 }
 
@@ -111,7 +136,7 @@ nb::ndarray<std::uint32_t, nb::numpy, nb::ndim<1>> crc32c_many(
     std::uint32_t* sums;
     auto result = make_array(count, sums);
     const auto *at = offsets.data(), *length = lengths.data();
-    nb::gil_scoped_release release;
+    ReleasedGil released;
     slip::parallel_for(count, threads, [&](std::size_t i) {
         sums[i] = slip::crc32c(view.first + at[i], length[i]);
     });
@@ -125,6 +150,7 @@ struct Result {
     nb::bytes record;
     int width, height, orientation;
     bool oriented;
+    std::size_t trailing_bytes;
 };
 
 std::vector<Result> rewrite_jpegs(Objects files, bool orient, int threads) {
@@ -133,7 +159,7 @@ std::vector<Result> rewrite_jpegs(Objects files, bool orient, int threads) {
     for (nb::handle file : files) views.push_back(buffers.add(file));
     std::vector<slip::Rewritten> rewritten(views.size());
     {
-        nb::gil_scoped_release release;
+        ReleasedGil released;
         slip::parallel_for(views.size(), threads, [&](std::size_t i) {
             rewritten[i] = slip::rewrite_jpeg(views[i].first, views[i].second, orient);
         });
@@ -144,7 +170,7 @@ std::vector<Result> rewrite_jpegs(Objects files, bool orient, int threads) {
             static_cast<int>(slip::is_corrupt(r.status) ? slip::Status::corrupt : r.status);
         results.push_back({status, std::move(r.message),
                            nb::bytes(r.record.data(), r.record.size()), r.width, r.height,
-                           r.orientation, r.oriented});
+                           r.orientation, r.oriented, r.trailing_bytes});
         r.record = {};
     }
     return results;
@@ -169,7 +195,7 @@ nb::bytes export_jpeg(nb::handle record) {
     const View view = buffers.add(record);
     slip::Bytes file;
     {
-        nb::gil_scoped_release release;
+        ReleasedGil released;
         file = slip::write_jpeg(read_record(view));
     }
     return nb::bytes(file.data(), file.size());
@@ -258,9 +284,9 @@ nb::ndarray<std::int32_t, nb::numpy, nb::ndim<1>> decode_batch(
     same_length(boxes.shape(0), count, "boxes");
     same_length(flips.shape(0), count, "flips");
     same_length(out.shape(0), count, "out");
-    if (count > 0 &&
-        (out.shape(1) < 1 || out.shape(2) < 1 || out.shape(1) > 65535 || out.shape(2) > 65535)) {
-        throw nb::value_error("out must be 1 to 65535 pixels high and wide");
+    if (count > 0 && (out.shape(1) < 1 || out.shape(2) < 1 || out.shape(1) > kLongestSide ||
+                      out.shape(2) > kLongestSide)) {
+        throw nb::value_error("out must be 1 to 16777216 pixels high and wide");
     }
     Buffers buffers;
     Batch batch{{},
@@ -288,7 +314,7 @@ nb::ndarray<std::int32_t, nb::numpy, nb::ndim<1>> decode_batch(
     }
     std::int32_t* statuses;
     auto result = make_array(count, statuses);
-    nb::gil_scoped_release release;
+    ReleasedGil released;
     slip::parallel_for(count, threads, [&](std::size_t i) {
         statuses[i] = static_cast<std::int32_t>(decode_one(batch, i));
     });
@@ -298,8 +324,8 @@ nb::ndarray<std::int32_t, nb::numpy, nb::ndim<1>> decode_batch(
 void resize(Array<const std::uint8_t, nb::shape<-1, -1, 3>> src,
             Array<std::uint8_t, nb::shape<-1, -1, 3>> out, int filter, int pass_order) {
     for (const std::size_t size : {src.shape(0), src.shape(1), out.shape(0), out.shape(1)}) {
-        if (size < 1 || size > 65535)
-            throw nb::value_error("pictures must be 1 to 65535 pixels high and wide");
+        if (size < 1 || size > kLongestSide)
+            throw nb::value_error("pictures must be 1 to 16777216 pixels high and wide");
     }
     const slip::Target target{out.data(),
                               static_cast<int>(out.shape(1)),
@@ -310,7 +336,7 @@ void resize(Array<const std::uint8_t, nb::shape<-1, -1, 3>> src,
                               false};
     const std::uint8_t* pixels = src.data();
     const int width = static_cast<int>(src.shape(1)), height = static_cast<int>(src.shape(0));
-    nb::gil_scoped_release release;
+    ReleasedGil released;
     if (slip::resize_picture(pixels, width, height, target, thread_scratch()) != slip::Status::ok) {
         throw std::bad_alloc();
     }
@@ -322,6 +348,8 @@ NB_MODULE(_native, m) {
     m.doc() =
         "Slipstream's native core: JPEG tiles, exact resize, checksums. Called by the package, not "
         "by users.";
+
+    nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { exiting = true; }));
 
     m.attr("STATUS_OK") = static_cast<int>(slip::Status::ok);
     m.attr("STATUS_UNSUPPORTED") = static_cast<int>(slip::Status::unsupported);
@@ -337,7 +365,8 @@ NB_MODULE(_native, m) {
         .def_ro("width", &Result::width)
         .def_ro("height", &Result::height)
         .def_ro("orientation", &Result::orientation)
-        .def_ro("oriented", &Result::oriented);
+        .def_ro("oriented", &Result::oriented)
+        .def_ro("trailing_bytes", &Result::trailing_bytes);
 
     m.def("crc32c", &crc32c, "data"_a, "seed"_a = 0,
           "CRC-32C of a buffer; `seed` continues an earlier one.");
@@ -352,13 +381,13 @@ NB_MODULE(_native, m) {
     m.def("coefficients", &coefficients, "picture"_a,
           "Quantized DCT coefficients and quantization tables of a JPEG file or a tile record.");
     m.def("decode_batch", &decode_batch, "maps"_a, "map_ids"_a, "offsets"_a, "lengths"_a,
-          "codings"_a, "checksums"_a.none(), "boxes"_a, "flips"_a, "out"_a, "filter"_a,
+          "codings"_a, "checksums"_a.none(), "boxes"_a, "flips"_a, "out"_a.noconvert(), "filter"_a,
           "pass_order"_a, "threads"_a,
           "Decode, crop, resize and flip pictures into `out`; one status per picture.");
     m.def(
         "status_text",
         [](int code) { return std::string(slip::status_text(static_cast<slip::Status>(code))); },
         "code"_a, "What a status means, in words.");
-    m.def("resize", &resize, "src"_a, "out"_a, "filter"_a, "pass_order"_a,
+    m.def("resize", &resize, "src"_a, "out"_a.noconvert(), "filter"_a, "pass_order"_a,
           "Resize RGB pixels as Pillow does.");
 }

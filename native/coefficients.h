@@ -39,6 +39,7 @@ struct Coefficients {
 struct ReadResult {
     Status status = Status::ok;
     std::string message;
+    std::size_t trailing_bytes = 0;  // behind the end marker: a second picture, a video, …
 };
 
 // Through libjpeg: any 8-bit Huffman-coded JPEG of one or three components, progressive and

@@ -214,11 +214,10 @@ Status unstuff(const std::uint8_t* data, std::size_t size, const JpegHeader& hea
     return scan.interval_count == intervals ? Status::ok : Status::unsupported;
 }
 
-// Less strict than check_end: files may fill the last byte as they like.
-bool ended_well(const Stream& s, std::size_t size) {
+// Bits of an interval of `size` bytes that were not read; negative if the stream ran over its end.
+std::int64_t bits_left(const Stream& s, std::size_t size) {
     const auto used = static_cast<std::int64_t>(s.position) * 8 - s.count;
-    const std::int64_t left = static_cast<std::int64_t>(size) * 8 - used;
-    return !s.bad && left >= 0 && left <= 7;
+    return static_cast<std::int64_t>(size) * 8 - used;
 }
 
 Status decode_scan(const JpegHeader& header, const std::uint8_t* data, std::size_t size,
@@ -245,22 +244,27 @@ Status decode_scan(const JpegHeader& header, const std::uint8_t* data, std::size
     for (int row = 0; row < region.bottom; ++row) {
         clear_blocks(scratch, row_blocks);
         for (int column = 0; column < frame.mcus_per_row;) {
+            const std::size_t size = scan.ends[interval] - begin;
             if (left_in_interval == 0) {
-                stream.start(scan.data + begin, scan.ends[scan.interval_count - 1] - begin);
+                stream.start(scan.data + begin, size);
                 left_in_interval = header.restart_interval ? header.restart_interval
                                                            : frame.mcus_per_row * frame.mcu_rows;
             }
             const int count = std::min(left_in_interval, frame.mcus_per_row - column);
             const std::size_t at = static_cast<std::size_t>(column) * plan.block_count;
             decode_mcus(stream, plan, count, blocks + 64 * at, last + at);
+            // At every step, not only at the interval's end: a crop may need no more of it.
+            const std::int64_t left = bits_left(stream, size);
             if (stream.bad) return Status::huffman_code;
+            if (left < 0) return Status::segment_overrun;
             left_in_interval -= count;
             column += count;
             const bool whole = left_in_interval == 0 ||
                                (row == frame.mcu_rows - 1 && column == frame.mcus_per_row);
             if (whole) {
-                if (!ended_well(stream, scan.ends[interval] - begin))
-                    return Status::segment_leftover;
+                if (left > 7)
+                    return Status::segment_leftover;  // but files may fill the last byte as they
+                                                      // like
                 begin = scan.ends[interval++];
             }
         }

@@ -174,6 +174,40 @@ inline void interleave(const std::uint8_t* a, const std::uint8_t* b, const std::
     }
 }
 
+#if !defined(__ARM_NEON) && defined(__AVX2__)
+
+// Where the samples of channel c lie in three vectors of 16 interleaved bytes: per vector, which
+// byte goes where.
+struct SeparateMasks {
+    alignas(16) std::int8_t of[3][3][16];
+
+    constexpr SeparateMasks() : of() {
+        for (int c = 0; c < 3; ++c) {
+            for (int v = 0; v < 3; ++v) {
+                for (int i = 0; i < 16; ++i) {
+                    const int position = 3 * i + c - 16 * v;
+                    of[c][v][i] =
+                        static_cast<std::int8_t>(position >= 0 && position < 16 ? position : -1);
+                }
+            }
+        }
+    }
+};
+
+inline constexpr SeparateMasks kSeparateMasks;
+
+SLIP_INLINE __m128i separate_channel(const __m128i (&pixels)[3], int c) {
+    __m128i samples = _mm_setzero_si128();
+    for (int v = 0; v < 3; ++v) {
+        const __m128i mask =
+            _mm_load_si128(reinterpret_cast<const __m128i*>(kSeparateMasks.of[c][v]));
+        samples = _mm_or_si128(samples, _mm_shuffle_epi8(pixels[v], mask));
+    }
+    return samples;
+}
+
+#endif
+
 // The way back.
 inline void separate(const std::uint8_t* pixels, int count, std::uint8_t* a, std::uint8_t* b,
                      std::uint8_t* c) {
@@ -184,6 +218,16 @@ inline void separate(const std::uint8_t* pixels, int count, std::uint8_t* a, std
         vst1q_u8(a + i, three.val[0]);
         vst1q_u8(b + i, three.val[1]);
         vst1q_u8(c + i, three.val[2]);
+    }
+#elif defined(__AVX2__)
+    for (; i + 16 <= count; i += 16) {
+        __m128i three[3];
+        for (int v = 0; v < 3; ++v) {
+            three[v] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pixels + 3 * i + 16 * v));
+        }
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(a + i), separate_channel(three, 0));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(b + i), separate_channel(three, 1));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(c + i), separate_channel(three, 2));
     }
 #endif
     for (; i < count; ++i) {

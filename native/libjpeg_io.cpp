@@ -118,8 +118,15 @@ Colour colour_of(const jpeg_decompress_struct& info) {
     return info.jpeg_color_space == JCS_RGB ? Colour::rgb : Colour::ycc;
 }
 
+// Lists the pictures behind the first one, which are not kept.
+bool is_picture_list(const jpeg_marker_struct& marker) {
+    return marker.marker == JPEG_APP0 + 2 && marker.data_length >= 4 &&
+           !std::memcmp(marker.data, "MPF", 4);
+}
+
 void keep_markers(const jpeg_decompress_struct& info, Bytes& markers) {
     for (jpeg_saved_marker_ptr m = info.marker_list; m; m = m->next) {
+        if (is_picture_list(*m)) continue;
         const unsigned length = m->data_length + 2;
         markers.insert(markers.end(),
                        {0xFF, static_cast<std::uint8_t>(m->marker),
@@ -186,6 +193,7 @@ void read_into(Reader& reader, const std::uint8_t* data, std::size_t size, Coeff
         copy_plane(info, c, arrays[c], out.planes[c]);
     }
     keep_markers(info, out.markers);
+    result.trailing_bytes = info.src->bytes_in_buffer;
 }
 
 }  // namespace
@@ -331,6 +339,11 @@ void decode_into(Reader& reader, const std::uint8_t* data, std::size_t size, Buf
     }
     info.out_color_space = JCS_RGB;
     jpeg_start_decompress(&info);
+    // What libjpeg makes of missing scans depends on its version, too.
+    if (!all_bits_known(info)) {
+        status = Status::unsupported;
+        return;
+    }
     picture = {static_cast<int>(info.output_width), static_cast<int>(info.output_height)};
     const std::size_t stride = std::size_t{3} * info.output_width;
     if (!pixels.reserve(stride * info.output_height)) {

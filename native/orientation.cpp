@@ -29,8 +29,7 @@ class Tiff {
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t entry = directory + 2 + 12 * i;
             if (entry + 12 > size_) return 0;
-            if (u16(entry) == 0x0112)
-                return u16(entry + 2) == 3 && u32(entry + 4) == 1 ? entry + 8 : 0;
+            if (u16(entry) == 0x0112) return value_of(entry);
         }
         return 0;
     }
@@ -38,6 +37,13 @@ class Tiff {
     bool big_endian() const { return big_; }
 
   private:
+    // Where the 16 bits of a single SHORT or LONG stand.
+    std::size_t value_of(std::size_t entry) const {
+        const std::size_t type = u16(entry + 2);
+        if (u32(entry + 4) != 1 || (type != 3 && type != 4)) return 0;
+        return entry + 8 + (type == 4 && big_ ? 2 : 0);
+    }
+
     std::size_t u16(std::size_t at) const {
         return big_ ? data_[at] << 8 | data_[at + 1] : data_[at + 1] << 8 | data_[at];
     }

@@ -16,6 +16,7 @@ void rewrite(const std::uint8_t* data, std::size_t size, bool orient, Rewritten&
         out.message = read.message;
         return;
     }
+    out.trailing_bytes = read.trailing_bytes;
     out.orientation = find_orientation(picture.markers);
     if (orient && out.orientation != 1 && apply_orientation(picture, out.orientation)) {
         out.orientation = 1;

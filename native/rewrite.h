@@ -12,8 +12,9 @@ struct Rewritten {
     std::string message;  // empty when ok
     Bytes record;         // empty unless ok
     int width = 0, height = 0;
-    int orientation = 1;    // still to be applied by whoever shows the picture
-    bool oriented = false;  // the picture was turned upright
+    int orientation = 1;             // still to be applied by whoever shows the picture
+    std::size_t trailing_bytes = 0;  // of the file, behind the JPEG's end; not kept
+    bool oriented = false;           // the picture was turned upright
 };
 
 // Never throws: a file that cannot be rewritten, or no memory for it, is a status.

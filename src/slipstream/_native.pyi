@@ -45,6 +45,9 @@ class Rewritten:
     @property
     def oriented(self) -> bool: ...
 
+    @property
+    def trailing_bytes(self) -> int: ...
+
 def crc32c(data: object, seed: int = 0) -> int:
     """CRC-32C of a buffer; `seed` continues an earlier one."""
 

@@ -1,6 +1,8 @@
 """The engine's pixels against Pillow's, without tolerance: any picture, crop, target, filter."""
 
 import io
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -255,3 +257,57 @@ def test_a_checksum_that_does_not_match_is_a_status() -> None:
         np.zeros(1, np.uint8), out, FILTERS["box"], pass_order(), 1,
     )  # fmt: skip
     assert status[0] == _native.STATUS_CHECKSUM
+
+
+@settings(exact, max_examples=300)
+@given(data=st.data())
+def test_crops_of_damaged_files_equal_pillow_or_are_left_to_it(data: st.DataObject) -> None:
+    """A crop may end above the damage, on it or below: no wrong pixel may pass for a right one."""
+    options = {"quality": 90, "restart_marker_blocks": data.draw(st.sampled_from([0, 3, 8]))}
+    out = io.BytesIO()
+    Image.fromarray(noise(96, 96, data.draw(st.integers(0, 99)), smooth=True)).save(
+        out, "JPEG", **options
+    )
+    file = out.getvalue()
+    start = file.index(b"\xff\xda") + 14
+    cut = data.draw(st.integers(start, len(file) - 2))
+    gone = data.draw(st.integers(1, 400))
+    damaged = (
+        file[:cut] + (file[cut + gone : -2] if data.draw(st.booleans()) else b"") + b"\xff\xd9"
+    )
+    what = data.draw(crops(file))
+    status, got = decode(damaged, 0, *what)
+    if status != _native.STATUS_OK:
+        return
+    np.testing.assert_array_equal(got, pillow(damaged, *what), err_msg=f"{what}")
+
+
+def test_output_that_would_be_copied_is_refused() -> None:
+    file = _plain_jpeg(0)
+    out = np.zeros((1, 8, 16, 3), np.uint8)[:, :, ::2]
+    with pytest.raises(TypeError):
+        _native.decode_batch(
+            [file], np.zeros(1, np.uint32), np.zeros(1, np.uint64),
+            np.array([len(file)], np.uint64), np.zeros(1, np.uint8), None,
+            np.array([[0, 0, 9, 9]], np.int32), np.zeros(1, np.uint8), out, 2, pass_order(), 1,
+        )  # fmt: skip
+
+
+def test_a_daemon_thread_in_native_code_does_not_spoil_the_exit() -> None:
+    script = """
+import threading
+from slipstream import _native
+data = bytes(50_000_000)
+def work():
+    while True:
+        _native.crc32c(data)
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    assert done.returncode == 0
+
+
+def test_what_follows_the_end_of_a_jpeg_is_counted() -> None:
+    (rewritten,) = _native.rewrite_jpegs([_plain_jpeg(0) + bytes(300)], False, 1)
+    assert (rewritten.status, rewritten.trailing_bytes) == (_native.STATUS_OK, 300)

@@ -1,0 +1,27 @@
+"""What the README shows runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from slipstream.pack.pack import pack_source
+from slipstream.pack.sources.detect import open_source
+from tests.pictures import write_flat
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    write_flat(tmp_path / "photos", 30)
+    pack_source(open_source(tmp_path / "photos"), tmp_path / "train.slip")
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 3
+    script = tmp_path / "readme.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path, check=False, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "[30, 224, 224, 3]" in done.stdout
