@@ -28,22 +28,6 @@ struct Tables {
     DecodeTable dc[4], ac[4];
 };
 
-Status plan_blocks(const JpegHeader& header, Tables& tables, McuPlan& plan) {
-    plan.block_count = 0;
-    for (int c = 0; c < header.frame.component_count; ++c) {
-        const Component& component = header.frame.components[c];
-        Status status = build_decode_table(header.dc[component.dc], true, tables.dc[component.dc]);
-        if (status != Status::ok) return status;
-        status = build_decode_table(header.ac[component.ac], false, tables.ac[component.ac]);
-        if (status != Status::ok) return status;
-        for (int b = 0; b < component.h * component.v; ++b) {
-            plan.blocks[plan.block_count++] = {&tables.dc[component.dc], &tables.ac[component.ac],
-                                               c};
-        }
-    }
-    return Status::ok;
-}
-
 // Copies the blocks of one MCU to their planes, but for those beyond the edges.
 const std::int16_t* place_mcu(const std::int16_t* block, int row, int column, Coefficients& out) {
     for (int c = 0; c < out.frame.component_count; ++c) {
@@ -66,7 +50,7 @@ Status decode_tile_record(const TileRecord& record, Coefficients& out) {
     const JpegHeader& header = record.header;
     const auto tables = std::make_unique<Tables>();
     McuPlan plan;
-    const Status status = plan_blocks(header, *tables, plan);
+    const Status status = plan_mcu(header, tables->dc, tables->ac, plan);
     if (status != Status::ok) return status;
     out.frame = header.frame;
     out.colour = header.colour;

@@ -32,31 +32,6 @@ bool inside(const Box& box, int width, int height) {
            box.width <= width - box.x && box.height <= height - box.y;
 }
 
-Status build_tables(const JpegHeader& header, Scratch& scratch, McuPlan& plan) {
-    bool dc_done[4] = {}, ac_done[4] = {};
-    plan.block_count = 0;
-    for (int c = 0; c < header.frame.component_count; ++c) {
-        const Component& component = header.frame.components[c];
-        if (!dc_done[component.dc]) {
-            const Status status =
-                build_decode_table(header.dc[component.dc], true, scratch.dc[component.dc]);
-            if (status != Status::ok) return status;
-            dc_done[component.dc] = true;
-        }
-        if (!ac_done[component.ac]) {
-            const Status status =
-                build_decode_table(header.ac[component.ac], false, scratch.ac[component.ac]);
-            if (status != Status::ok) return status;
-            ac_done[component.ac] = true;
-        }
-        for (int b = 0; b < component.h * component.v; ++b) {
-            plan.blocks[plan.block_count++] = {&scratch.dc[component.dc], &scratch.ac[component.ac],
-                                               c};
-        }
-    }
-    return Status::ok;
-}
-
 bool reserve_blocks(Scratch& scratch, std::size_t blocks) {
     return scratch.blocks.reserve(blocks * 64 * sizeof(std::int16_t)) &&
            scratch.last.reserve(blocks);
@@ -146,7 +121,7 @@ Status decode_tiles(const TileRecord& record, const Box& box, const Target& targ
                     Scratch& scratch) {
     const Frame& frame = record.header.frame;
     McuPlan plan;
-    Status status = build_tables(record.header, scratch, plan);
+    Status status = plan_mcu(record.header, scratch.dc, scratch.ac, plan);
     if (status != Status::ok) return status;
     Region region = region_of(frame, box);
     const int first_tile = region.left / record.tile_mcus;
@@ -227,7 +202,7 @@ Status decode_scan(const JpegHeader& header, const std::uint8_t* data, std::size
     McuPlan plan;
     Scan scan;
     Status status = unstuff(data + header.size, size - header.size, header, scratch, scan);
-    if (status == Status::ok) status = build_tables(header, scratch, plan);
+    if (status == Status::ok) status = plan_mcu(header, scratch.dc, scratch.ac, plan);
     if (status != Status::ok) return status;
     const Region region = region_of(frame, box);
     const std::size_t row_blocks = static_cast<std::size_t>(frame.mcus_per_row) * plan.block_count;

@@ -25,6 +25,27 @@ struct McuPlan {
     int block_count;
 };
 
+// Builds the tables that the components name, each once, into `dc` and `ac` (four of each).
+inline Status plan_mcu(const JpegHeader& header, DecodeTable* dc, DecodeTable* ac, McuPlan& plan) {
+    bool dc_done[4] = {}, ac_done[4] = {};
+    plan.block_count = 0;
+    for (int c = 0; c < header.frame.component_count; ++c) {
+        const Component& component = header.frame.components[c];
+        Status status = Status::ok;
+        if (!dc_done[component.dc])
+            status = build_decode_table(header.dc[component.dc], true, dc[component.dc]);
+        if (status == Status::ok && !ac_done[component.ac]) {
+            status = build_decode_table(header.ac[component.ac], false, ac[component.ac]);
+        }
+        if (status != Status::ok) return status;
+        dc_done[component.dc] = ac_done[component.ac] = true;
+        for (int b = 0; b < component.h * component.v; ++b) {
+            plan.blocks[plan.block_count++] = {&dc[component.dc], &ac[component.ac], c};
+        }
+    }
+    return Status::ok;
+}
+
 // A position in a segment. `bits` holds the next `count` bits, first bit on top; what lies below
 // them is either the bits that follow or zero. Reads never go beyond `limit`; past it the stream
 // continues with zeros, which check_end finds out.
