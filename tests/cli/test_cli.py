@@ -14,9 +14,10 @@ import pytest
 
 from slipstream.cli.progress import format_bytes, show_progress
 from slipstream.cli.sizes import parse_size
+from slipstream.cli.text import say
 from slipstream.errors import UsageError
 from tests.conftest import Run
-from tests.pictures import jpeg, pixels, write_flat
+from tests.pictures import jpeg, pixels, turned_jpeg, write_flat
 
 
 def test_help_imports_neither_torch_nor_numpy() -> None:
@@ -48,13 +49,16 @@ def test_the_whole_way(tmp_path: Path, mixed_folder: Path, run_cli: Run) -> None
     assert done.returncode == 0, done.stderr
     assert re.search(r"12 samples in 1 shard, [\d.]+ kB \([+-][\d.]+% against", done.stdout)
     assert "Kept as the files they were: 1 JPEG (" in done.stdout
+    assert "fields: image, label (3 classes: cat, dog, newt), key\n" in done.stdout
     assert done.stdout.endswith(f"Next: slipstream verify {tmp_path / 'a.slip'}\n")
     done = run_cli("verify", tmp_path / "a.slip")
     assert done.returncode == 0
     assert "all well: 12 samples" in done.stdout
     done = run_cli("info", tmp_path / "a.slip")
     assert done.returncode == 0
-    assert "7 of 12 decode by tiles" in done.stdout
+    assert "7 of 12 decode by tiles" in " ".join(done.stdout.split())
+    assert "  dog/cmyk.jpg: " in done.stdout
+    assert "Lossy" not in done.stdout
     assert "Classes: 3 (cat, dog, newt)" in done.stdout
     done = run_cli("export", tmp_path / "a.slip", tmp_path / "back")
     assert done.returncode == 0
@@ -96,6 +100,9 @@ def test_verify_exits_1_and_names_the_sample(
         ["info", "nowhere"],
         ["export", "nowhere", "out"],
         ["fly"],
+        ["pack", ".", "../a.slip", "--stride", "2"],
+        ["verify", "nowhere", "--threads", "0"],
+        ["verify", "nowhere", "--limit", "0"],
     ],
 )
 def test_mistakes_exit_2_with_a_message(args: list[str], tmp_path: Path, run_cli: Run) -> None:
@@ -120,7 +127,8 @@ def test_skipped_items_are_listed(tmp_path: Path, run_cli: Run) -> None:
 def test_decoded_says_what_it_costs(tmp_path: Path, run_cli: Run) -> None:
     source = write_flat(tmp_path / "photos", 3)
     done = run_cli("pack", source, tmp_path / "a.slip", "--decoded")
-    assert re.search(r"Decoded: [\d.]+ x the bytes .* ms, decoding its file takes", done.stdout)
+    told = " ".join(done.stdout.split())
+    assert re.search(r"Decoded: [\d.]+ x the bytes .* ms, decoding its file takes", told)
 
 
 def test_lossy_options_say_so(tmp_path: Path, run_cli: Run) -> None:
@@ -131,14 +139,61 @@ def test_lossy_options_say_so(tmp_path: Path, run_cli: Run) -> None:
     assert found["pictures"]["image"]["width"][2] == 50
 
 
+def test_info_tells_of_a_lossy_appended_part(tmp_path: Path, run_cli: Run) -> None:
+    source = write_flat(tmp_path / "photos", 2)
+    run_cli("pack", source, tmp_path / "a.slip")
+    done = run_cli("pack", source, tmp_path / "a.slip", "--append", "--max-side", 50)
+    assert "Lossy: --max-side changed pictures." in done.stdout
+    shown = run_cli("info", tmp_path / "a.slip").stdout
+    assert "Lossy: pictures were packed with max_side 50, in appended part 1\n" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines() if " " in line.strip())
+
+
+def test_orient_tells_what_it_did(tmp_path: Path, run_cli: Run) -> None:
+    (tmp_path / "photos").mkdir()
+    for width in (96, 97):
+        (tmp_path / "photos" / f"{width}.jpg").write_bytes(turned_jpeg(3, width, 64))
+    done = run_cli("pack", tmp_path / "photos", tmp_path / "a.slip", "--orient")
+    told = " ".join(done.stdout.split())
+    assert "Turned upright: 1 of 2 JPEGs; 1 could not be turned without loss, as an edge" in told
+
+
+def test_destination_inside_the_source(tmp_path: Path, run_cli: Run) -> None:
+    source = write_flat(tmp_path / "photos", 1)
+    done = run_cli("pack", source, source / "a.slip")
+    assert done.returncode == 2
+    assert "Choose a destination outside of the source" in done.stderr
+
+
+def test_export_skips_on_demand_and_exits_1(tmp_path: Path, run_cli: Run) -> None:
+    run_cli("pack", write_flat(tmp_path / "photos", 2), tmp_path / "a.slip")
+    path = tmp_path / "a.slip" / "00000.slip"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    done = run_cli("export", tmp_path / "a.slip", tmp_path / "out", "--on-error", "skip")
+    assert done.returncode == 1
+    assert "Skipped 1 damaged sample: sample 0: " in " ".join(done.stdout.split())
+    assert (tmp_path / "out" / "001.jpg").is_file()
+
+
+def test_long_lines_wrap_at_words(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/a/very" * 15
+    say(f"Numbers and texts, and a great many other words besides, are in the file {path} now")
+    lines = capsys.readouterr().out.splitlines()
+    assert path in [line.strip() for line in lines]
+    assert all(len(line) <= 80 for line in lines if path not in line)
+
+
 def test_append_labels_and_tokens(tmp_path: Path, run_cli: Run) -> None:
     source = write_flat(tmp_path / "photos", 2)
     (tmp_path / "labels.csv").write_text("000.jpg,pug\n001.jpg,cat\n")
     args = ("pack", source, tmp_path / "a.slip", "--labels", tmp_path / "labels.csv")
     assert run_cli(*args).returncode == 0
-    assert "exists. Use --append" in run_cli(*args).stderr
+    assert "is a packed dataset already. Add to it with --append" in run_cli(*args).stderr
     assert run_cli(*args, "--append").returncode == 0
-    assert "4 samples, 2 shards" in run_cli("info", tmp_path / "a.slip").stdout
+    shown = " ".join(run_cli("info", tmp_path / "a.slip").stdout.split())
+    assert "4 samples, 2 shards" in shown
     np.save(tmp_path / "t.npy", np.arange(100, dtype=np.int32))
     args = ("pack", tmp_path / "t.npy", tmp_path / "t.slip", "--window", 10, "--stride", 5)
     assert "19 samples" in run_cli(*args).stdout
@@ -160,7 +215,7 @@ def test_interrupt_exits_130_and_leaves_no_temporary_file(tmp_path: Path) -> Non
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert told == "slipstream pack: interrupted\n"
+    assert told == "slipstream pack: interrupted; repeat the same command to go on\n"
     assert list((tmp_path / "a.slip.partial").glob("*.tmp")) == []
     assert not (tmp_path / "a.slip").exists()
 
@@ -188,6 +243,18 @@ def test_progress_without_a_terminal_is_rare_lines(
         "packing: 640 of 1,000 samples, 64/s, 6 s left",
         "packing: 960 of 1,000 samples, 64/s, 1 s left",
     ]
+
+
+def test_progress_of_a_continued_pack_counts_new_items_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with show_progress("packing", "samples") as report:
+        report(900, 1000)
+        now[0] = 10.0
+        report(950, 1000)
+    assert capsys.readouterr().err == "packing: 950 of 1,000 samples, 5/s, 10 s left\n"
 
 
 def test_sizes() -> None:

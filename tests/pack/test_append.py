@@ -7,6 +7,7 @@ import pytest
 import slipstream
 from slipstream.errors import UsageError
 from slipstream.pack.pack import pack_source
+from slipstream.pack.pictures import PictureOptions
 from slipstream.pack.sources.detect import open_source
 from slipstream.store.reader import Store
 from slipstream.store.verify import verify_dataset
@@ -58,6 +59,13 @@ def test_other_fields_are_refused(tmp_path: Path) -> None:
     pack_source(open_source(write_flat(tmp_path / "a", 1)), tmp_path / "d.slip")
     before = (tmp_path / "d.slip" / "manifest.json").read_bytes()
     write_mixed(tmp_path / "b")
+    with pytest.raises(UsageError, match="Cannot append with --decoded"):
+        pack_source(
+            open_source(write_flat(tmp_path / "more", 1)),
+            tmp_path / "d.slip",
+            append=True,
+            pictures=PictureOptions(decoded=True),
+        )
     with pytest.raises(UsageError, match="the dataset has image jpeg, key text; the source gives"):
         pack_source(open_source(tmp_path / "b"), tmp_path / "d.slip", append=True)
     assert (tmp_path / "d.slip" / "manifest.json").read_bytes() == before

@@ -100,3 +100,29 @@ def test_folder_in_use_is_refused(tmp_path: Path, mixed_dataset: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="is not empty"):
         export_dataset(mixed_dataset, tmp_path)
+
+
+def test_damaged_samples_can_be_skipped(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 3)
+    pack_source(open_source(source), tmp_path / "a.slip")
+    path = tmp_path / "a.slip" / "00000.slip"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptDataset):
+        export_dataset(tmp_path / "a.slip", tmp_path / "out")
+    # What the failed one has left does not stand in the way of another try.
+    report = export_dataset(tmp_path / "a.slip", tmp_path / "out", on_error="skip")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["001.jpg", "002.jpg"]
+    assert report.files == 2
+    assert len(report.skipped) == 1
+    assert "sample 0" in report.skipped[0]
+
+
+def test_unfinished_export_of_another_dataset_is_left_alone(
+    tmp_path: Path, mixed_dataset: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".unfinished-export").write_text("1")
+    with pytest.raises(UsageError, match="is not empty"):
+        export_dataset(mixed_dataset, tmp_path / "out")

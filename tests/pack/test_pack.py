@@ -12,6 +12,7 @@ import slipstream
 from slipstream.errors import BadSource, UsageError
 from slipstream.pack.pack import pack_source
 from slipstream.pack.pictures import PictureOptions
+from slipstream.pack.plan import check_apart
 from slipstream.pack.sources.detect import open_source
 from slipstream.store.reader import Store
 from slipstream.store.verify import verify_dataset
@@ -152,10 +153,63 @@ def test_no_pictures(tmp_path: Path) -> None:
 def test_destination_that_exists_is_left_alone(tmp_path: Path) -> None:
     source = write_flat(tmp_path / "photos", 2)
     (tmp_path / "a.slip").mkdir()
-    with pytest.raises(UsageError, match=r"exists\. Use --append"):
+    with pytest.raises(UsageError, match=r"exists and is not a packed dataset\. Choose"):
         pack_source(open_source(source), tmp_path / "a.slip")
     assert list((tmp_path / "a.slip").iterdir()) == []
     assert not (tmp_path / "a.slip.partial").exists()
+
+
+def test_dataset_that_exists_is_told_by_name(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 1)
+    pack_source(open_source(source), tmp_path / "a.slip")
+    with pytest.raises(UsageError, match=r"is a packed dataset already\. Add to it with --append"):
+        pack_source(open_source(source), tmp_path / "a.slip")
+    with pytest.raises(UsageError, match=r"is a packed dataset already\. Choose another"):
+        slipstream.pack_dataset([1, 2], tmp_path / "a.slip")
+    with pytest.raises(UsageError, match="is a packed dataset already: there is nothing to pack"):
+        open_source(tmp_path / "a.slip")
+
+
+def test_destination_inside_the_source_is_refused(tmp_path: Path) -> None:
+    for inside, place in ((tmp_path / "a.slip", "inside"), (tmp_path, "the source itself")):
+        with pytest.raises(UsageError, match=f"is {place}.*Choose a destination outside"):
+            check_apart(tmp_path, inside)
+    check_apart(tmp_path / "photos", tmp_path / "photos.slip")
+
+
+def test_arguments_of_pack_dataset_are_checked(tmp_path: Path) -> None:
+    for dataset, options, message in (
+        ("photos", {}, "slipstream pack photos"),
+        (Path("photos"), {}, "slipstream pack photos"),
+        ([1], {"shard_bytes": "64MB"}, "shard_bytes is '64MB', expected an integer"),
+        ([1], {"workers": -1}, "workers is -1, expected 0 .* or more"),
+        ([1], {"fields": "x"}, r"Give a list: fields=\['x'\]"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            slipstream.pack_dataset(dataset, tmp_path / "a.slip", **options)  # type: ignore[arg-type]
+
+
+def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "n.npy", np.arange(9))
+    numbers = open_source(tmp_path / "n.npy")
+    for options, name in (({"quality": 9}, "--quality"), ({"orient": True}, "--orient")):
+        with pytest.raises(UsageError, match=f"has no pictures: leave {name} out"):
+            pack_source(numbers, tmp_path / "a.slip", pictures=PictureOptions(**options))
+    for options in ({"quality": 9}, {"orient": True}):
+        with pytest.raises(UsageError, match=f"--{next(iter(options))} is for JPEGs"):
+            PictureOptions(decoded=True, **options)
+    with pytest.raises(UsageError, match="--stride needs --window"):
+        open_source(tmp_path / "n.npy", stride=2)
+
+
+def test_orient_counts_what_it_turned(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for name, width in (("even", 96), ("odd", 97)):
+        (tmp_path / "photos" / f"{name}.jpg").write_bytes(turned_jpeg(3, width, 64))
+    source = open_source(tmp_path / "photos")
+    report = pack_source(source, tmp_path / "a.slip", pictures=PictureOptions(orient=True))
+    assert (report.turned, report.unturned) == (1, 1)
+    assert list(verify_dataset(tmp_path / "a.slip")) == []
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:

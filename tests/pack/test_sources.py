@@ -32,7 +32,7 @@ def packed(tmp_path: Path, *args: object, **options: object) -> Dataset:
 def test_csv_with_heading(tmp_path: Path) -> None:
     source = write_flat(tmp_path / "photos", 3)
     table = tmp_path / "labels.csv"
-    table.write_text("file,breed,age,weight,note\n002.jpg,pug,3,7.5,\n000.jpg,afghan,1,,x\n")
+    table.write_text("file,breed,age,weight,note\n002.jpg,pug,3,7.5,\n000.jpg,afghan,1,nan,x\n")
     report = pack_source(open_source(source, labels=table), tmp_path / "a.slip")
     dataset = slipstream.open_dataset(tmp_path / "a.slip")
     assert [f"{field.name}:{field.kind}" for field in dataset.fields] == [
@@ -68,11 +68,72 @@ def test_csv_names_a_missing_file(tmp_path: Path) -> None:
     source = write_flat(tmp_path / "photos", 1)
     table = tmp_path / "labels.csv"
     table.write_text("000.jpg,1\nother.jpg,2\n")
-    with pytest.raises(BadSource, match=r"other\.jpg: cannot be read"):
+    with pytest.raises(BadSource, match=r"other\.jpg: cannot be read.*labels\.csv, row 2"):
         pack_source(open_source(source, labels=table), tmp_path / "a.slip")
     table.write_text("000.jpg,1\n001.jpg\n")
     with pytest.raises(UsageError, match="row 2: 1 columns, the first row has 2"):
         open_source(source, labels=table)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("file,n\n000.jpg,1\n001.jpg,2.5\n002.jpg,?\n", r"row 4, column n: '\?' is not a number"),
+        ("000.jpg,1\n001.jpg,\n002.jpg,3\n", "row 2, column label: the cell is empty"),
+        ("000.jpg,a\n001.jpg,\n002.jpg,b\n", "row 2, column label: the cell is empty"),
+        ("file;label\n000.jpg;1\n", "one column, with ';' in it"),
+        ("file,label\n", "has one row, and 'file' is no picture"),
+        ("file,n,n\n000.jpg,1,2\n", "two columns are called 'n'. Rename one"),
+        ("file,key\n000.jpg,1\n", "a column is called 'key'.*Rename"),
+        ("000.jpg,1\n../000.jpg,2\n", "row 2: '../000.jpg' leads out of the folder"),
+        ("/etc/x.jpg,1\n", "row 1: '/etc/x.jpg' leads out"),
+        (",1\n000.jpg,2\n,3\n", "row 3: the file name is empty"),
+    ],
+)
+def test_csv_mistakes_name_their_place(tmp_path: Path, text: str, message: str) -> None:
+    source = write_flat(tmp_path / "photos", 3)
+    (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        open_source(source, labels=tmp_path / "labels.csv")
+
+
+def test_csv_numbers_that_are_names_are_text(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 2)
+    table = tmp_path / "labels.csv"
+    table.write_text(f"file,agent,serial,mostly\n000.jpg,007,{1 << 64},x\n001.jpg,1,2,y\n")
+    dataset = packed(tmp_path, source, labels=table)
+    assert [field.kind for field in dataset.fields[1:4]] == ["text"] * 3
+    assert dataset[0]["agent"] == "007"
+
+
+# folders
+
+
+def test_class_folders_with_loose_pictures_are_refused(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 1)
+    write_flat(source / "cat", 1)
+    with pytest.raises(UsageError, match=r"\(cat/000.jpg\) and loose .* \(000.jpg\).*one by one"):
+        open_source(source)
+
+
+def test_empty_class_folders_and_hidden_files_are_mentioned(tmp_path: Path) -> None:
+    write_flat(tmp_path / "photos" / "cat", 1)
+    (tmp_path / "photos" / "cat" / ".thumb.jpg").write_bytes(b"x")
+    for name in ("dog", "eel"):
+        (tmp_path / "photos" / name).mkdir()
+    source = open_source(tmp_path / "photos")
+    assert source.classes == ("cat",)
+    assert source.remarks == [
+        "hidden files were left aside: 1", "2 empty class folders left out: dog, eel",
+    ]  # fmt: skip
+
+
+def test_a_name_that_is_not_utf8_is_told_clearly(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 1)
+    with open(os.fsencode(source) + b"/caf\xe9.jpg", "wb") as file:  # noqa: PTH123  bytes
+        file.write(jpeg())
+    with pytest.raises(BadSource, match=r"caf\\udce9.jpg: the name is not UTF-8; rename"):
+        pack_source(open_source(source), tmp_path / "a.slip")
 
 
 # tar
@@ -125,6 +186,12 @@ def test_tar_shards(tmp_path: Path) -> None:
         assert sample["label"] == index % 3
         assert (sample["txt"], sample["json"]) == (f"größe {index}", {"i": index})
         assert sample["pth"] == b"\0" * index
+
+
+def test_tar_member_that_leads_out_is_refused(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"../x.jpg": jpeg()})
+    with pytest.raises(BadSource, match=r"\.\./x: the name leads out of the folder"):
+        pack_source(open_source(tmp_path / "a.tar"), tmp_path / "a.slip")
 
 
 def test_sole_picture_of_a_tar_is_called_image(tmp_path: Path) -> None:

@@ -199,6 +199,11 @@ def test_no_dataset_there(tmp_path: Path) -> None:
     (tmp_path / "a.slip.partial").mkdir()
     with pytest.raises(UsageError, match="unfinished pack: repeat the pack command"):
         slipstream.open_dataset(tmp_path / "a.slip")
+    with pytest.raises(UsageError, match=r"Give a list: fields=\['n'\]"):
+        slipstream.open_dataset(tmp_path, fields="n")
+    (tmp_path / "00000.slip").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"is a file\. Give the folder"):
+        slipstream.open_dataset(tmp_path / "00000.slip")
     with pytest.raises(UsageError, match='cache is None or "ram"'):
         slipstream.open_dataset(tmp_path, cache="disk")
 

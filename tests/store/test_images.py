@@ -11,11 +11,12 @@ from PIL import Image
 
 import slipstream
 from slipstream import _native
-from slipstream.errors import UsageError
+from slipstream.errors import CorruptDataset, UsageError
 from slipstream.pack.pack import pack_source
+from slipstream.pack.pictures import PictureOptions
 from slipstream.pack.sources.detect import open_source
 from slipstream.store.dataset import Dataset
-from slipstream.store.images import FILTERS, decode_images
+from slipstream.store.images import FILTERS, decode_images, status_text
 from tests.pictures import png, write_flat
 
 
@@ -94,8 +95,46 @@ def test_damage_costs_its_sample_only(tmp_path: Path) -> None:
         data[int(rows.offsets[k]) + 60] ^= 4
     path.write_bytes(data)
     dataset = slipstream.open_dataset(tmp_path / "a.slip")
-    _, status = decode_images(dataset, range(5), [(0, 0, 9, 9)] * 5, 8)
+    out = np.full((5, 8, 8, 3), 7, dtype=np.uint8)
+    _, status = decode_images(dataset, range(5), [(0, 0, 9, 9)] * 5, 8, out=out)
+    assert [bool(row.any()) for row in out] == [True, False, True, False, True]
+    with pytest.raises(CorruptDataset, match="picture cannot be decoded: checksum does not match"):
+        dataset[1]
     assert status.tolist() == [0, _native.STATUS_CHECKSUM, 0, _native.STATUS_CHECKSUM, 0]
+
+
+def test_a_dataset_of_pixels_says_so(tmp_path: Path) -> None:
+    source = open_source(write_flat(tmp_path / "photos", 1))
+    pack_source(source, tmp_path / "a.slip", pictures=PictureOptions(decoded=True))
+    dataset = slipstream.open_dataset(tmp_path / "a.slip")
+    for field in (None, "image"):
+        with pytest.raises(UsageError, match=r"packed with --decoded.*slice those"):
+            decode_images(dataset, [0], [(0, 0, 1, 1)], 8, field=field)
+    with pytest.raises(UsageError, match="holds text, not pictures"):
+        decode_images(dataset, [0], [(0, 0, 1, 1)], 8, field="key")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 0}, "size is 0, expected"),
+        ({"size": (8, -1)}, r"size is \(8, -1\)"),
+        ({"size": 2.5}, r"size is 2\.5"),
+        ({"flips": [4]}, "flips are outside 0 to 3"),
+        ({"flips": [-1]}, "flips are outside 0 to 3"),
+        ({"threads": 0}, "threads is 0, expected at least 1"),
+    ],
+)
+def test_values_out_of_range_are_named(
+    mixed_dataset: Path, options: dict[str, object], message: str
+) -> None:
+    dataset = slipstream.open_dataset(mixed_dataset)
+    with pytest.raises(UsageError, match=message):
+        decode_images(dataset, [0], [(0, 0, 1, 1)], **{"size": 8, **options})  # type: ignore[arg-type]
+
+
+def test_status_text_explains() -> None:
+    assert status_text(_native.STATUS_CHECKSUM) == "checksum does not match"
 
 
 def test_wrong_arguments_are_named(mixed_dataset: Path) -> None:

@@ -28,33 +28,45 @@ def info(
 
 def _print_info(found: "DatasetInfo") -> None:
     from slipstream.cli.progress import count_of, format_bytes
+    from slipstream.cli.text import group_reasons, say, say_items
 
     counts = f"{count_of(found.samples, 'sample')}, {count_of(found.shards, 'shard')}"
-    print(f"{found.path}: {counts}, {format_bytes(found.bytes)}")
+    say(f"{found.path}: {counts}, {format_bytes(found.bytes)}")
     print("Fields:")
     for spec in found.fields:
         extra = {k: v for k, v in spec.items() if k not in ("name", "kind")}
         parts = [spec["kind"], *(f"{k} {v}" for k, v in extra.items() if v is not None)]
         if spec["name"] in found.field_bytes:
             parts.append(format_bytes(found.field_bytes[spec["name"]]))
-        print(f"  {spec['name']}: {', '.join(parts)}")
+        say(f"{spec['name']}: {', '.join(parts)}", indent="  ")
+    _print_pictures(found)
+    if found.classes is not None:
+        shown = ", ".join(found.classes[:8]) + (", …" if len(found.classes) > 8 else "")
+        say(f"Classes: {len(found.classes)} ({shown})")
+    say(f"Made by: {_tell(found.made_by)}")
+    for line in found.lossy:
+        say(f"Lossy: pictures were packed with {line}")
+    for reason, count in group_reasons(found.kept).items():
+        say(f"Kept as the files they were: {count_of(count, 'JPEG')} ({reason})")
+    say_items(found.kept_items, " (--json lists them)")
+    if found.skipped:
+        skipped = count_of(len(found.skipped), "item")
+        say(f"Skipped when it was packed: {skipped} (--json lists them)")
+
+
+def _print_pictures(found: "DatasetInfo") -> None:
+    from slipstream.cli.text import say
+
     for name, stats in found.pictures.items():
         spread = [
             f"{low} to {high} (median {mid})" for low, mid, high in (stats.width, stats.height)
         ]
-        print(f'Pictures of "{name}": width {spread[0]}, height {spread[1]},')
-        print(f"  {stats.mean_megapixels:.2f} megapixels on average;", end=" ")
-        print(f"{stats.tile_records:,} of {stats.count:,} decode by tiles", end="")
-        print(f"; {stats.turned:,} have an EXIF orientation" if stats.turned else "")
-    if found.classes is not None:
-        shown = ", ".join(found.classes[:8]) + (", …" if len(found.classes) > 8 else "")
-        print(f"Classes: {len(found.classes)} ({shown})")
-    print(f"Made by: {_tell(found.made_by)}")
-    for reason, count in sorted(found.kept.items()):
-        print(f"Kept as the files they were: {count_of(count, 'JPEG')} ({reason})")
-    if found.skipped:
-        skipped = count_of(len(found.skipped), "item")
-        print(f"Skipped when it was packed: {skipped} (--json lists them)")
+        turned = f"; {stats.turned:,} have an EXIF orientation" if stats.turned else ""
+        say(
+            f'Pictures of "{name}": width {spread[0]}, height {spread[1]},'
+            f" {stats.mean_megapixels:.2f} megapixels on average;"
+            f" {stats.tile_records:,} of {stats.count:,} decode by tiles{turned}"
+        )
 
 
 def _tell(made_by: dict[str, object]) -> str:

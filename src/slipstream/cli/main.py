@@ -21,6 +21,7 @@ from slipstream.errors import SlipstreamError
 
 EXIT_FAILURE = 2
 EXIT_INTERRUPTED = 130
+_WHEN_INTERRUPTED = dict.fromkeys(("pack", "export"), "; repeat the same command to go on")
 
 app = typer.Typer(
     name="slipstream",
@@ -68,7 +69,8 @@ def _guard(command: Callable[..., None]) -> Callable[..., None]:
         except (typer.Exit, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            print(f"slipstream {command.__name__}: interrupted", file=sys.stderr)
+            hint = _WHEN_INTERRUPTED.get(command.__name__, "")
+            print(f"slipstream {command.__name__}: interrupted{hint}", file=sys.stderr)
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception:
             # Exit code 1 means findings; an unforeseen failure must not look like that.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from slipstream.pack.pictures import PictureOptions
     from slipstream.pack.sources.source import Source
 
-_SHOWN_ITEMS = 20
+_SHOWN_CLASSES = 5
 
 
 class OnError(str, Enum):
@@ -52,10 +52,12 @@ def pack(  # noqa: PLR0913, PLR0917  one parameter per option of the command
     from slipstream.cli.sizes import parse_size
     from slipstream.pack.pack import pack_source
     from slipstream.pack.pictures import PictureOptions
+    from slipstream.pack.plan import check_apart
     from slipstream.pack.sources.detect import open_source
 
     pictures = PictureOptions(orient=orient, max_side=max_side, quality=quality, decoded=decoded)
     source = open_source(src, labels=labels, window=window, stride=stride)
+    check_apart(src, dst)
     with show_progress("packing", "samples") as progress:
         report = pack_source(
             source,
@@ -75,36 +77,64 @@ def pack(  # noqa: PLR0913, PLR0917  one parameter per option of the command
 
 def _print_report(report: "PackReport", pictures: "PictureOptions") -> None:
     from slipstream.cli.progress import count_of, format_bytes
+    from slipstream.cli.text import group_reasons, say, say_items
 
     size = format_bytes(report.packed_bytes)
     if report.source_bytes:
         size += f" ({report.packed_bytes / report.source_bytes - 1:+.1%} against the source)"
     shards = count_of(report.shards, "shard")
-    print(f"{count_of(report.samples, 'sample')} in {shards}, {size}, {report.seconds:.1f} s")
+    say(f"{count_of(report.samples, 'sample')} in {shards}, {size}, {report.seconds:.1f} s")
+    say(f"fields: {_tell_fields(report)}")
     if report.continued:
-        print(f"Went on behind {report.continued:,} items of an interrupted pack.")
+        say(f"Went on behind {report.continued:,} items of an interrupted pack.")
     if pictures.is_lossy:
-        print("Lossy: --max-side and --quality changed pictures.")
+        lossy = [name for name in pictures.names if name in ("--max-side", "--quality")]
+        say(f"Lossy: {' and '.join(lossy)} changed pictures.")
+    if pictures.orient:
+        _print_turned(report)
     for remark in report.remarks:
-        print(f"Note: {remark}.")
-    for reason, count in sorted(report.kept.items()):
-        print(f"Kept as the files they were: {count_of(count, 'JPEG')} ({reason}).")
+        say(f"Note: {remark}.")
+    for reason, count in group_reasons(report.kept).items():
+        say(f"Kept as the files they were: {count_of(count, 'JPEG')} ({reason}).")
     if report.skipped:
         print(f"Skipped {count_of(len(report.skipped), 'item')}:")
-    for entry in report.skipped[:_SHOWN_ITEMS]:
-        print(f"  {entry['key']}: {entry['reason']}")
-    if len(report.skipped) > _SHOWN_ITEMS:
-        print("  … `slipstream info --json` lists all of them.")
+    say_items(report.skipped, "; `slipstream info --json` lists all of them.")
+
+
+def _tell_fields(report: "PackReport") -> str:
+    parts = []
+    for name in report.fields:
+        if name == "label" and report.classes is not None:
+            more = ", …" if len(report.classes) > _SHOWN_CLASSES else ""
+            shown = ", ".join(report.classes[:_SHOWN_CLASSES]) + more
+            plural = "class" if len(report.classes) == 1 else "classes"
+            parts.append(f"{name} ({len(report.classes):,} {plural}: {shown})")
+        else:
+            parts.append(name)
+    return ", ".join(parts)
+
+
+def _print_turned(report: "PackReport") -> None:
+    from slipstream.cli.text import say
+
+    left = ""
+    if report.unturned:
+        left = (
+            f"; {report.unturned:,} could not be turned without loss, as an edge does not lie on a"
+            " block boundary"
+        )
+    say(f"Turned upright: {report.turned:,} of {report.turned + report.unturned:,} JPEGs{left}.")
 
 
 def _print_decoded(report: "PackReport", source: "Source") -> None:
+    from slipstream.cli.text import say
     from slipstream.pack.decoded import compare_reading
 
     cost = compare_reading(source, report.path)
     if cost is None:
         return
     more = f"{report.packed_bytes / report.source_bytes:.1f} x" if report.source_bytes else "?"
-    print(
+    say(
         f"Decoded: {more} the bytes of the files; a picture is read in {cost.read_s * 1e3:.2f} ms,"
         f" decoding its file takes {cost.decode_s * 1e3:.2f} ms"
         f" ({cost.decode_s / cost.read_s:.0f} x, {cost.pictures} pictures measured, warm cache)."

@@ -37,14 +37,18 @@ def show_progress(title: str, unit: str) -> Iterator[Report]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(title, total=None, rate="", count="")
         started = time.monotonic()
+        first: int | None = None
 
         def report(done: int, total: int | None) -> None:
+            nonlocal first
+            # A continued pack starts in the middle; its rate counts from there.
+            first = done - 1 if first is None else first
             passed_s = max(time.monotonic() - started, 1e-9)
             progress.update(
                 task,
                 completed=done,
                 total=total,
-                rate=f"{_number(done / passed_s, unit)}/s",
+                rate=f"{_number((done - first) / passed_s, unit)}/s",
                 count=_count(done, total, unit),
             )
 

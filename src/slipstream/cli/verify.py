@@ -10,8 +10,10 @@ EXIT_FINDINGS = 1
 
 def verify(
     path: Annotated[Path, typer.Argument(help="A packed dataset.")],
-    threads: Annotated[int | None, typer.Option(help="Threads; by default all cores.")] = None,
-    limit: Annotated[int, typer.Option(help="Problems to print at most.")] = 100,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads; by default all cores.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Problems to print at most.")] = 100,
 ) -> None:
     """Check every byte of a dataset against its checksums. Exits 1 when something is wrong."""
     import sys

@@ -16,6 +16,7 @@ from slipstream.store.schema import PICTURES, Field
 _BATCH_ITEMS = 64
 _BATCH_ITEMS_PER_WORKER = 16
 _BATCH_BYTES = 32 << 20
+_UNLABELLED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +123,22 @@ class _Encoder:
         """One encoded value or reason per value."""
         if field.kind in PICTURES:
             return encode_pictures(values, field.kind, self.options, self.pool, self.workers)
-        if field.name == "label" and self.label_map is not None:
-            values = [self.label_map[value] for value in values]
+        is_label = field.name == "label" and self.label_map is not None
         made: list[Encoded | str] = []
         for value in values:
             try:
-                made.append(encode_value(field, value))
-            except (ValueError, TypeError) as error:
+                encoded = encode_value(field, value)
+                made.append(self._new_label(encoded) if is_label else encoded)
+            except (ValueError, TypeError, OverflowError) as error:
                 made.append(str(error) or type(error).__name__)
         return made
+
+    def _new_label(self, label: Encoded) -> int:
+        """The number that a class of the source has in the dataset; unlabelled stays unlabelled."""
+        assert self.label_map is not None
+        if label == _UNLABELLED:
+            return _UNLABELLED
+        if not isinstance(label, int) or not 0 <= label < len(self.label_map):
+            last = len(self.label_map) - 1
+            raise ValueError(f"label {label}: expected 0 to {last}, or {_UNLABELLED} for none")
+        return self.label_map[label]

@@ -17,6 +17,7 @@ from slipstream.store.shard import Shard
 from slipstream.store.values import decode_value
 
 TABLE_NAME = "labels.csv"
+_MARK_NAME = ".unfinished-export"
 _SUFFIXES = (
     (b"\xff\xd8", ".jpg"),
     (b"\x89PNG", ".png"),
@@ -29,46 +30,68 @@ _SUFFIXES = (
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What an export has written. `table` is the CSV of numbers and texts, where there are any."""
+    """What an export has written. `table` is the CSV of numbers and texts, where there are any.
+
+    `skipped` tells of the damaged samples that were left out.
+    """
 
     files: int
     bytes: int
     table: Path | None = None
     renamed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 def export_dataset(
-    path: str | Path, out: str | Path, *, progress: Callable[[int, int], None] | None = None
+    path: str | Path,
+    out: str | Path,
+    *,
+    on_error: str = "raise",
+    progress: Callable[[int, int], None] | None = None,
 ) -> ExportReport:
     """Write every sample's payloads as ordinary files below the new folder `out`.
 
     Pictures get the name they had in the source: JPEGs at their true size and with the same
     pixels, other files byte for byte. Arrays become `.npy`, bytes and JSON files of their own;
     numbers and texts go to `labels.csv`. Raises `UsageError` when `out` exists and is not empty,
-    `CorruptDataset` for damaged samples.
+    unless an interrupted export of this dataset has left it: that is repeated. Damaged samples
+    raise `CorruptDataset`, or are left out when `on_error` is "skip".
 
         export_dataset("photos.slip", "photos-again")
     """
+    if on_error not in ("raise", "skip"):
+        raise UsageError(f'on_error is {on_error!r}, expected "raise" or "skip".')
     store = Store(Path(path))
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise UsageError(f"{folder} is not empty. Export into a new folder.")
-        return _Export(store, folder).run(progress)
+        _claim(folder, str(store.manifest.crc32c))
+        report = _Export(store, folder, skip=on_error == "skip").run(progress)
+        (folder / _MARK_NAME).unlink()
+        return report
     except OSError as error:
         raise StorageError(f"Cannot write {error.filename or folder}: {error.strerror}.") from error
+
+
+def _claim(folder: Path, mark: str) -> None:
+    """Mark the folder as an export of this dataset. Raises `UsageError` where it is not free."""
+    path = folder / _MARK_NAME
+    if any(folder.iterdir()) and not (path.is_file() and path.read_text() == mark):
+        raise UsageError(f"{folder} is not empty. Export into a new folder.")
+    path.write_text(mark)
 
 
 class _Export:
     """One export: which names are taken, and what was written."""
 
-    def __init__(self, store: Store, folder: Path) -> None:
+    def __init__(self, store: Store, folder: Path, *, skip: bool) -> None:
         self.store = store
         self.folder = folder
+        self.skip = skip
         self.taken: set[str] = set()
         self.made: set[Path] = set()
         self.renamed: list[str] = []
+        self.skipped: list[str] = []
         self.bytes = 0
         key = store.numbers.get("key")
         self.key = key if key is not None and store.fields[key].kind == "text" else None
@@ -79,7 +102,8 @@ class _Export:
     def run(self, progress: Callable[[int, int], None] | None) -> ExportReport:
         """Write all samples."""
         table = self.folder / TABLE_NAME if self.columns else None
-        self.taken.add(TABLE_NAME)
+        reserved = {TABLE_NAME, _MARK_NAME}
+        self.taken |= reserved
         rows = self._samples(progress)
         if table is None:
             for _ in rows:
@@ -89,19 +113,33 @@ class _Export:
                 writer = csv.writer(file)
                 writer.writerow(["file", *(self.store.fields[n].name for n in self.columns)])
                 writer.writerows(rows)
-        return ExportReport(len(self.taken) - 1, self.bytes, table, self.renamed)
+        files = len(self.taken) - len(reserved)
+        return ExportReport(files, self.bytes, table, self.renamed, self.skipped)
 
     def _samples(self, progress: Callable[[int, int], None] | None) -> Iterator[list[Any]]:
         for sample in range(self.store.samples):
-            shard, local = self.store.find(sample)
-            base = self._base(shard, local, sample)
-            name = base
-            for position, number in enumerate(self.files):
-                written = self._write(shard, local, number, base, sample, first=position == 0)
-                name = written if position == 0 else name
-            yield [name, *(self._cell(shard, local, number) for number in self.columns)]
+            try:
+                row = self._sample(sample)
+            except CorruptDataset as error:
+                if not self.skip:
+                    raise
+                self.skipped.append(f"sample {sample}: {error}")
+            else:
+                yield row
             if progress is not None:
                 progress(sample + 1, self.store.samples)
+
+    def _sample(self, sample: int) -> list[Any]:
+        """Read all of a sample before its first file is written: it comes whole or not at all."""
+        shard, local = self.store.find(sample)
+        base = self._base(shard, local, sample)
+        cells = [self._cell(shard, local, number) for number in self.columns]
+        files = [
+            self._file(shard, local, number, base, sample, first=position == 0)
+            for position, number in enumerate(self.files)
+        ]
+        names = [self._put(name, data, sample) for name, data in files]
+        return [names[0] if names else base, *cells]
 
     def _base(self, shard: Shard, local: int, sample: int) -> str:
         if self.key is None:
@@ -116,9 +154,9 @@ class _Export:
             )
         return str(path)
 
-    def _write(
+    def _file(
         self, shard: Shard, local: int, number: int, base: str, sample: int, *, first: bool
-    ) -> str:
+    ) -> tuple[str, bytes | memoryview]:
         spec = self.store.fields[number]
         payload = shard.payload(number, local)
         if spec.kind in PICTURES:
@@ -128,7 +166,7 @@ class _Export:
         else:
             data, suffix = _plain(spec, payload)
             name = _join(base, spec, suffix, first=first and self.key is None)
-        return self._put(name, data, sample)
+        return name, data
 
     def _put(self, name: str, data: bytes | memoryview, sample: int) -> str:
         if name in self.taken:
@@ -162,7 +200,7 @@ def _picture(
         try:
             return _native.export_jpeg(payload), ".jpg"
         except ValueError as error:
-            raise CorruptDataset("bad tile record", where=f"sample {sample}", got=error) from None
+            raise CorruptDataset(f"bad tile record: {error}", where=f"sample {sample}") from None
     head = bytes(payload[:12])
     if head[:4] == b"RIFF" and head[8:] == b"WEBP":
         return payload, ".webp"

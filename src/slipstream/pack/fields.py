@@ -18,7 +18,7 @@ class Payload:
     """The stored bytes of one value, and what the index says about them.
 
     `shared_bytes` at the start repeat the end of the payload before, and need not be written again.
-    `kept` is why a JPEG stayed a file.
+    `kept` is why a JPEG stayed a file, `turned` whether it was turned upright.
     """
 
     data: bytes | memoryview
@@ -28,6 +28,7 @@ class Payload:
     orientation: int = 1
     shared_bytes: int = 0
     kept: str = ""
+    turned: bool = False
 
 
 Encoded = Payload | int | float
@@ -118,6 +119,8 @@ def _encode_array(field: Field, value: Any) -> bytes:
         raise ValueError(f'field "{field.name}" has {field.ndim} dimensions, got {array.ndim}')
     head = b""
     if field.shape is None:
+        if max(array.shape, default=0) > PAYLOAD_LIMIT:
+            raise ValueError(f"shape {list(array.shape)}, the format allows {PAYLOAD_LIMIT} a side")
         head = struct.pack(f"<{array.ndim}Q", *array.shape)
     elif array.shape != field.shape:
         raise ValueError(

@@ -11,6 +11,7 @@ from typing import Any
 import slipstream
 from slipstream.cpu import usable_cores
 from slipstream.errors import BadSource, UsageError
+from slipstream.pack.arguments import check_arguments, check_options
 from slipstream.pack.encode import Sample, encode_items
 from slipstream.pack.pictures import PictureOptions, stored_field
 from slipstream.pack.plan import (
@@ -23,12 +24,11 @@ from slipstream.pack.plan import (
 )
 from slipstream.pack.sources.source import Source
 from slipstream.pack.writer import ShardWriter, storage_errors
-from slipstream.store.manifest import Manifest, ShardEntry
+from slipstream.store.manifest import Manifest, ShardEntry, check_limits
 from slipstream.store.reader import Store, read_manifest
 from slipstream.store.schema import PICTURES, Field
 
 DEFAULT_SHARD_BYTES = 256 << 20
-_LEAST_SHARD_BYTES = 4096
 Progress = Callable[[int, int | None], None]
 
 
@@ -37,7 +37,8 @@ class PackReport:
     """What a pack has done. Counts are of the whole pack, also of what an interrupted run had done.
 
     `kept` counts JPEGs that stayed files, by reason; `skipped` lists items left out, with key and
-    reason; `continued` is the number of items that an earlier run had done.
+    reason; `continued` is the number of items that an earlier run had done. Of JPEGs with an EXIF
+    orientation, `turned` were turned upright and `unturned` were not.
     """
 
     path: Path
@@ -50,6 +51,10 @@ class PackReport:
     remarks: list[str] = field(default_factory=list)
     continued: int = 0
     seconds: float = 0.0
+    fields: tuple[str, ...] = ()
+    classes: tuple[str, ...] | None = None
+    turned: int = 0
+    unturned: int = 0
 
 
 def pack_dataset(
@@ -80,6 +85,7 @@ def pack_dataset(
     """
     from slipstream.pack.sources.torch_dataset import open_torch
 
+    check_arguments(dataset, Path(dst), shard_bytes, workers)
     source = open_torch(dataset, fields=fields, workers=workers)
     return pack_source(
         source, dst, shard_bytes=shard_bytes, workers=workers or 1, on_error=on_error
@@ -107,12 +113,16 @@ def pack_source(
         pack_source(open_source("photos"), "photos.slip")
     """
     started = time.monotonic()
-    _check_options(shard_bytes, workers, on_error)
-    dst = Path(dst).absolute()
+    check_options(shard_bytes, workers, on_error)
     pictures = pictures or PictureOptions()
+    if pictures.names and not any(spec.kind in PICTURES for spec in source.fields):
+        raise UsageError(f"The source has no pictures: leave {' and '.join(pictures.names)} out.")
+    # A link may lead to another disk: the work is done next to the dataset itself.
+    dst = Path(dst).resolve() if append else Path(dst).absolute()
     job = _prepare(source, dst, pictures, shard_bytes, check_destination(dst, append=append))
     if append and is_append_done(job.plan):
-        return _report(job, source, read_manifest(dst), 0, started)
+        continued = source.length or 0
+        return _report(job, source, continued, started, first=_first_of_append(dst))
     with storage_errors(job.plan.folder):
         place = open_workplace(job.plan)
     with closing(place):
@@ -123,10 +133,13 @@ def pack_source(
         else:
             threads = workers or usable_cores()
             new = _write_shards(job, source, place, threads, on_error, progress)
+            if not place.finished and not new:
+                raise UsageError("The source has no items: nothing to pack.")
             manifest = _manifest(job, [*shards_of(job.plan.base), *place.finished, *new])
+        check_limits(manifest)
         with storage_errors(job.plan.folder):
             _move(place, manifest)
-    return _report(job, source, manifest, continued, started)
+    return _report(job, source, continued, started, first=job.plan.first_number)
 
 
 @dataclass(frozen=True)
@@ -139,15 +152,6 @@ class _Job:
     shard_bytes: int
     classes: tuple[str, ...] | None
     label_map: tuple[int, ...] | None
-
-
-def _check_options(shard_bytes: int, workers: int | None, on_error: str) -> None:
-    if on_error not in ("raise", "skip"):
-        raise UsageError(f'on_error is {on_error!r}, expected "raise" or "skip".')
-    if shard_bytes < _LEAST_SHARD_BYTES:
-        raise UsageError(f"Shards of {shard_bytes} bytes: expected at least {_LEAST_SHARD_BYTES}.")
-    if workers is not None and workers < 1:
-        raise UsageError(f"{workers} workers: expected at least 1.")
 
 
 def _prepare(
@@ -171,19 +175,32 @@ def _prepare(
         "source": source.kind,
         "source files": source.stamp,
         "fields": [spec.to_json() for spec in stored],
-        "classes": classes,
+        "classes": list(classes) if classes is not None else None,
         "options": options,
         "version": slipstream.__version__,
         "base": base.crc32c if base is not None else None,
     }
     plan = Plan(dst, facts, stored, made_by, base, can_continue=source.length is not None)
-    return _Job(plan, fields, pictures, shard_bytes, classes, label_map)
+    job = _Job(plan, fields, pictures, shard_bytes, classes, label_map)
+    check_limits(_manifest(job, shards_of(base)))
+    return job
 
 
 def _fit_fields(
     fields: tuple[Field, ...], base: tuple[Field, ...], pictures: PictureOptions
 ) -> tuple[Field, ...]:
     """The source's fields, with the picture kinds of the dataset that is appended to."""
+    if pictures.decoded and any(spec.kind in PICTURES for spec in base):
+        raise UsageError(
+            "Cannot append with --decoded: the dataset holds picture files, not pixels."
+            " Append without --decoded, or pack into a new dataset."
+        )
+    swapped = tuple(stored_field(spec, PictureOptions(decoded=True)) for spec in fields)
+    if swapped == base and swapped != fields and not pictures.decoded:
+        raise UsageError(
+            "Cannot append without --decoded: the dataset holds pixels, not picture files."
+            " Append with --decoded, or pack into a new dataset."
+        )
     fitted = []
     for spec, there in zip(fields, base, strict=False):
         is_swap = spec.kind in PICTURES and there.kind in PICTURES
@@ -312,9 +329,7 @@ class _Filler:
         self._writer = None
 
 
-def _manifest(job: _Job, shards: list[ShardEntry]) -> Manifest:
-    if not shards:
-        raise UsageError("The source has no items: nothing to pack.")
+def _manifest(job: _Job, shards: Sequence[ShardEntry]) -> Manifest:
     made_by, base = job.plan.made_by, job.plan.base
     if base is not None:
         before = base.made_by.get("appended", [])
@@ -330,19 +345,34 @@ def _move(place: Workplace, manifest: Manifest) -> None:
         place.commit(manifest)
 
 
-def _report(
-    job: _Job, source: Source, manifest: Manifest, continued: int, started: float
-) -> PackReport:
-    """Count what the new shards' notes say."""
+def _first_of_append(dst: Path) -> int:
+    """Number of the first shard of the last append: items are counted from 0 in each."""
+    store = Store(dst)
+    number = len(store.manifest.shards) - 1
+    while number > 0 and store.shard(number).notes()["source"][0] != 0:
+        number -= 1
+    return number
+
+
+def _report(job: _Job, source: Source, continued: int, started: float, *, first: int) -> PackReport:
+    """Count what the notes of the new shards say, those from `first` on."""
     store = Store(job.plan.dst)
     kept: Counter[str] = Counter()
     skipped: list[dict[str, str]] = []
-    numbers = range(job.plan.first_number, len(store.manifest.shards))
+    turned = unturned = 0
+    pictures = [n for n, spec in enumerate(store.fields) if spec.kind in PICTURES]
+    numbers = range(first, len(store.manifest.shards))
     for number in numbers:
-        notes = store.shard(number).notes()
+        shard = store.shard(number)
+        notes = shard.notes()
+        turned += notes.get("turned", 0)
+        for field_number in pictures:
+            is_record = shard.column(field_number, "coding") == 1
+            is_askew = shard.column(field_number, "orientation") > 1
+            unturned += int((is_record & is_askew).sum())
         kept.update(entry["reason"] for entry in notes["kept"])
         skipped += notes["skipped"]
-    entries = [manifest.shards[number] for number in numbers]
+    entries = [store.manifest.shards[number] for number in numbers]
     return PackReport(
         path=job.plan.dst,
         samples=sum(entry.samples for entry in entries),
@@ -354,4 +384,8 @@ def _report(
         remarks=list(source.remarks),
         continued=continued,
         seconds=time.monotonic() - started,
+        fields=tuple(spec.name for spec in store.fields),
+        classes=store.manifest.classes,
+        turned=turned,
+        unturned=unturned,
     )

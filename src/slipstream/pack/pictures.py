@@ -35,14 +35,24 @@ class PictureOptions:
 
     def __post_init__(self) -> None:
         if self.max_side is not None and self.max_side < 1:
-            raise UsageError(f"max_side is {self.max_side}, expected a number of pixels from 1.")
+            raise UsageError(f"--max-side {self.max_side}: expected a number of pixels from 1.")
         if self.quality is not None and not 1 <= self.quality <= 100:
-            raise UsageError(f"quality is {self.quality}, expected 1 to 100.")
+            raise UsageError(f"--quality {self.quality}: expected 1 to 100.")
+        idle = [n for n in ("quality", "orient") if self.decoded and n in self.to_json()]
+        if idle:
+            raise UsageError(
+                f"--{idle[0]} is for JPEGs that stay files, --decoded stores pixels. Leave one out."
+            )
 
     @property
     def is_lossy(self) -> bool:
         """Whether pictures may lose something."""
         return self.max_side is not None or self.quality is not None
+
+    @property
+    def names(self) -> list[str]:
+        """The options that are set, as the command line spells them."""
+        return ["--" + name.replace("_", "-") for name in self.to_json()]
 
     def to_json(self) -> dict[str, Any]:
         """The options that are set."""
@@ -95,7 +105,9 @@ def _rewrite(files: list[bytes], orient: bool, threads: int) -> list[Payload]:
     payloads = []
     for made in _native.rewrite_jpegs(files, orient, threads):
         if made.status == _native.STATUS_OK:
-            payload = Payload(made.record, made.width, made.height, 1, made.orientation)
+            payload = Payload(
+                made.record, made.width, made.height, 1, made.orientation, turned=made.oriented
+            )
         else:
             payload = Payload(b"", kept=made.message or _native.status_text(made.status))
         payloads.append(payload)

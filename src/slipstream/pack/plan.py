@@ -149,7 +149,8 @@ def is_append_done(plan: Plan) -> bool:
         if stored is None:
             # An empty folder is the last trace of an append; the manifest says of which.
             appended = plan.base.made_by.get("appended")
-            is_last = isinstance(appended, list) and appended[-1:] == [plan.made_by]
+            made_by = json.loads(_dump(plan.made_by))
+            is_last = isinstance(appended, list) and appended[-1:] == [made_by]
             is_done = is_last and not any(plan.folder.iterdir())
         elif stored.get("outcome") == plan.base.crc32c:
             is_done = _same_but_base(stored.get("facts"), plan.facts)
@@ -283,15 +284,35 @@ def _dump(value: object) -> bytes:
 
 
 def _same_but_base(stored: object, facts: Facts) -> bool:
-    return isinstance(stored, dict) and {**stored, "base": None} == {**facts, "base": None}
+    plain = json.loads(_dump(facts))
+    return isinstance(stored, dict) and {**stored, "base": None} == {**plain, "base": None}
 
 
 def _differences(stored: dict[str, Any], facts: Facts) -> str:
     before = stored.get("facts")
     if not isinstance(before, dict):
         return "everything"
-    names = [name for name in {**before, **facts} if before.get(name) != facts.get(name)]
-    return ", ".join(sorted(names)) or "its fingerprint"
+    facts = json.loads(_dump(facts))
+    parts = []
+    for name in sorted({**before, **facts}):
+        there, now = before.get(name), facts.get(name)
+        if there == now:
+            continue
+        if isinstance(there, dict) and isinstance(now, dict):
+            parts += [
+                f"{option} ({_show(there.get(option))} there, {_show(now.get(option))} now)"
+                for option in sorted({**there, **now})
+                if there.get(option) != now.get(option)
+            ]
+        elif isinstance(there, str) and name != "source files":
+            parts.append(f"{name} ({there} there, {now} now)")
+        else:
+            parts.append(name)
+    return ", ".join(parts) or "its fingerprint"
+
+
+def _show(value: object) -> str:
+    return "not given" if value is None else str(value)
 
 
 def _remove(folder: Path) -> None:
@@ -306,10 +327,40 @@ def _remove(folder: Path) -> None:
 def check_destination(dst: Path, *, append: bool) -> Manifest | None:
     """The manifest to append to, or None for a new dataset. Raises `UsageError`."""
     if append:
-        return read_manifest(dst)
-    if dst.exists() or dst.is_symlink():
-        raise UsageError(f"{dst} exists. Use --append (append=True) to add to it, or delete it.")
+        base = read_manifest(dst)
+        _check_names(dst, base)
+        return base
+    if (dst / MANIFEST_NAME).is_file():
+        raise UsageError(
+            f"{dst} is a packed dataset already."
+            " Add to it with --append, or choose another destination."
+        )
+    refuse_other(dst)
     return None
+
+
+def _check_names(dst: Path, base: Manifest) -> None:
+    """New shards get their names by number: none of them may be a file of the dataset."""
+    for number, entry in enumerate(base.shards):
+        is_named = _SHARD_FILE.match(entry.file) is not None
+        if is_named and int(Path(entry.file).stem) >= len(base.shards):
+            raise UsageError(
+                f"Cannot append: shard {number} of {dst} is called {entry.file}, a name that new"
+                f" shards need; expected {shard_name(number)}. Pack into a new dataset."
+            )
+
+
+def refuse_other(dst: Path) -> None:
+    """Raise `UsageError` when something is at `dst`."""
+    if dst.exists() or dst.is_symlink():
+        raise UsageError(f"{dst} exists and is not a packed dataset. Choose another destination.")
+
+
+def check_apart(src: Path, dst: Path) -> None:
+    """Raise `UsageError` when the destination is the source, or inside it."""
+    if dst.resolve().is_relative_to(src.resolve()):
+        place = "the source itself" if dst.resolve() == src.resolve() else f"inside {src}"
+        raise UsageError(f"{dst} is {place}. Choose a destination outside of the source.")
 
 
 def shards_of(base: Manifest | None) -> Sequence[ShardEntry]:

@@ -100,6 +100,7 @@ class ShardWriter:
             for id_ in field.column_ids
         }
         self._kept: list[dict[str, Any]] = []
+        self._turned = 0
         self._last_start: dict[int, int] = {}
         self._path = folder / shard_name(number)
         self._temporary = folder / (shard_name(number) + ".tmp")
@@ -138,7 +139,13 @@ class ShardWriter:
         data_end = self._position
         self._pad(align(data_end, COLUMN_ALIGNMENT))
         index_offset = self._position
-        notes = {"kept": self._kept, "skipped": skipped, "source": [self._first_item, end_item]}
+        notes: dict[str, Any] = {
+            "kept": self._kept,
+            "skipped": skipped,
+            "source": [self._first_item, end_item],
+        }
+        if self._turned:
+            notes["turned"] = self._turned
         columns, blocks = self._lay_out(index_offset, _dump(notes))
         directory = build_directory(columns)
         self._write(directory)
@@ -197,6 +204,7 @@ class ShardWriter:
             row += (value.width, value.height, value.coding, value.orientation)
         for id_, entry in zip(ids, row, strict=True):
             self._columns[(number, id_)].append(entry)
+        self._turned += value.turned
         if value.kept:
             self._kept.append({"reason": value.kept, "sample": self.samples})
 

@@ -38,6 +38,8 @@ def open_dataset(
     """
     if cache not in (None, "ram"):
         raise UsageError(f'cache is None or "ram", got {cache!r}.')
+    if isinstance(fields, str):
+        raise UsageError(f"fields is the text {fields!r}. Give a list: fields=[{fields!r}].")
     store = Store(Path(path).absolute(), ram=cache == "ram")
     if cache == "ram":
         _check_memory(store)

@@ -17,8 +17,10 @@ from slipstream.errors import CorruptDataset, UsageError
 from slipstream.store.reader import Rows
 
 Pixels = npt.NDArray[np.uint8]
+status_text = _native.status_text
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4}
 _BOX_SIZES = 4
+_FLIP_BOTH = 3
 # Of a plain file Pillow has the last word, unless the bytes are not those that were packed.
 _FINAL = (_native.STATUS_OK, _native.STATUS_CHECKSUM, _native.STATUS_BOX, _native.STATUS_MEMORY)
 
@@ -53,8 +55,8 @@ def decode_images(  # noqa: PLR0913  flat, all but three by keyword
     Equals `Image.open(f).convert("RGB").crop(box).resize(size, filter)`, then the flip, byte for
     byte. `boxes` are int (x, y, width, height), one per sample; `flips` has bit 0 for left-right
     and bit 1 for top-bottom. `out` is uint8[N, height, width, 3], made if it is None. Returns it
-    and one status per sample: 0, or a number for `slipstream._native.status_text`; the pixels of a
-    sample whose status is not 0 mean nothing.
+    and one status per sample: 0, or a number that `slipstream.store.images.status_text` explains;
+    the pixels of a sample whose status is not 0 are all 0.
 
         dataset = slipstream.open_dataset("train.slip")
         pixels, status = decode_images(dataset, [0, 7], [(0, 0, 64, 64), (8, 8, 90, 90)], 224)
@@ -93,7 +95,7 @@ def decode_rows(
     if rows.codings is None:
         raise UsageError("These rows are of a field that holds no pictures.")
     count = len(rows.map_ids)
-    width, height = (size, size) if isinstance(size, int) else size
+    width, height = _as_size(size)
     box_array = _as_table(boxes, count)
     flip_array = _as_flips(flips, count)
     if out is None:
@@ -103,7 +105,9 @@ def decode_rows(
             f"out is {out.dtype}{list(out.shape)}, expected uint8{[count, height, width, 3]}."
         )
     number = _filter_number(filter)
-    threads = usable_cores() if threads is None else max(1, threads)
+    threads = usable_cores() if threads is None else threads
+    if threads < 1:
+        raise UsageError(f"threads is {threads}, expected at least 1.")
     status = _native.decode_batch(
         rows.maps, rows.map_ids, rows.offsets, rows.lengths, rows.codings, rows.checksums,
         box_array, flip_array, out, number, pass_order(), threads,
@@ -111,6 +115,7 @@ def decode_rows(
     left = np.flatnonzero((rows.codings == 0) & ~np.isin(status, _FINAL)).tolist()
     if left:
         _decode_by_pillow(rows, left, box_array, flip_array, out, status, number, threads)
+    out[status != _native.STATUS_OK] = 0
     return out, status
 
 
@@ -127,8 +132,8 @@ def decode_whole(rows: Rows, where: str) -> Pixels:
         )
     pixels, status = decode_rows(rows, [(0, 0, width, height)], (width, height), threads=1)
     if status[0] != _native.STATUS_OK:
-        reason = _native.status_text(int(status[0]))
-        raise CorruptDataset("picture cannot be decoded", where=where, got=reason)
+        reason = status_text(int(status[0]))
+        raise CorruptDataset(f"picture cannot be decoded: {reason}", where=where)
     whole: Pixels = pixels[0]
     return whole
 
@@ -194,6 +199,16 @@ def _decode_file(
     return int(_native.STATUS_OK)
 
 
+def _as_size(size: int | tuple[int, int]) -> tuple[int, int]:
+    sides = np.asarray(size)
+    if sides.shape not in ((), (2,)) or sides.dtype.kind not in "iu" or sides.min() < 1:
+        raise UsageError(
+            f"size is {size!r}, expected a number of pixels from 1, or (width, height)."
+        )
+    width, height = np.broadcast_to(sides, 2).tolist()
+    return width, height
+
+
 def _as_table(boxes: npt.ArrayLike, count: int) -> npt.NDArray[np.int32]:
     given = np.asarray(boxes)
     if given.size == 0 and count == 0:
@@ -210,10 +225,12 @@ def _as_table(boxes: npt.ArrayLike, count: int) -> npt.NDArray[np.int32]:
 def _as_flips(flips: npt.ArrayLike | None, count: int) -> npt.NDArray[np.uint8]:
     if flips is None:
         return np.zeros(count, dtype=np.uint8)
-    given = np.ascontiguousarray(flips, dtype=np.uint8)
+    given = np.asarray(flips)
     if given.shape != (count,):
         raise UsageError(f"flips have shape {list(given.shape)}, expected [{count}].")
-    return given
+    if count and (given.dtype.kind not in "biu" or given.min() < 0 or given.max() > _FLIP_BOTH):
+        raise UsageError("flips are outside 0 to 3: bit 0 is left-right, bit 1 top-bottom.")
+    return np.ascontiguousarray(given, dtype=np.uint8)
 
 
 def _filter_number(filter: int | str) -> int:

@@ -12,6 +12,8 @@ from slipstream.store.reader import Store
 from slipstream.store.schema import PICTURES, SCALARS
 from slipstream.store.shard import Shard
 
+_LOSSY = ("max_side", "quality")
+
 
 @dataclass(frozen=True)
 class PictureStats:
@@ -28,7 +30,7 @@ class PictureStats:
 @dataclass(frozen=True)
 class DatasetInfo:
     """A dataset's facts. `field_bytes` counts payload bytes, `kept` JPEGs that stayed files, by
-    reason.
+    reason; `kept_items` lists them. `lossy` has a line for each part that was packed with loss.
     """
 
     path: Path
@@ -42,6 +44,8 @@ class DatasetInfo:
     made_by: dict[str, Any]
     kept: dict[str, int] = field(default_factory=dict)
     skipped: list[dict[str, str]] = field(default_factory=list)
+    kept_items: list[dict[str, str]] = field(default_factory=list)
+    lossy: list[str] = field(default_factory=list)
 
 
 def describe_dataset(path: str | Path) -> DatasetInfo:
@@ -50,12 +54,15 @@ def describe_dataset(path: str | Path) -> DatasetInfo:
     print(describe_dataset("train.slip").samples)
     """
     store = Store(Path(path))
-    kept: Counter[str] = Counter()
+    kept: list[dict[str, str]] = []
     skipped: list[dict[str, str]] = []
     shards = [store.shard(number) for number in range(len(store.manifest.shards))]
     for shard in shards:
         notes = shard.notes()
-        kept.update(str(entry["reason"]) for entry in notes.get("kept", ()))
+        kept += [
+            {"key": shard.key(entry["sample"]), "reason": str(entry["reason"])}
+            for entry in notes.get("kept", ())
+        ]
         skipped += notes.get("skipped", ())
     payloads = [n for n, spec in enumerate(store.fields) if spec.kind not in SCALARS]
     return DatasetInfo(
@@ -72,9 +79,25 @@ def describe_dataset(path: str | Path) -> DatasetInfo:
         },
         classes=store.manifest.classes,
         made_by=store.manifest.made_by,
-        kept=dict(kept),
+        kept=dict(Counter(entry["reason"] for entry in kept)),
         skipped=skipped,
+        kept_items=kept,
+        lossy=_describe_loss(store.manifest.made_by),
     )
+
+
+def _describe_loss(made_by: dict[str, Any]) -> list[str]:
+    """A line for each part, the first or an appended one, whose pictures were shrunk."""
+    appended = made_by.get("appended")
+    parts = [made_by, *(appended if isinstance(appended, list) else ())]
+    lines = []
+    for number, part in enumerate(parts):
+        options = part.get("options") if isinstance(part, dict) else None
+        used = options if isinstance(options, dict) else {}
+        told = ", ".join(f"{name} {used[name]}" for name in _LOSSY if name in used)
+        if told:
+            lines.append(f"{told}, in appended part {number}" if number else told)
+    return lines
 
 
 def _join(shards: list[Shard], number: int, name: str) -> npt.NDArray[Any]:

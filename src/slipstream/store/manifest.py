@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from slipstream import _native
-from slipstream.errors import CorruptDataset
+from slipstream.errors import CorruptDataset, UsageError
 from slipstream.store.schema import Field, parse_count, parse_fields
 
 MANIFEST_NAME = "manifest.json"
@@ -68,6 +68,17 @@ def serialize_manifest(manifest: Manifest) -> bytes:
     return _canonical(body) + b"\n"
 
 
+def check_limits(manifest: Manifest) -> None:
+    """Raise `UsageError` when readers would refuse this manifest, and say what limit it breaks."""
+    try:
+        parse_manifest(serialize_manifest(manifest), where="the dataset")
+    except CorruptDataset as error:
+        raise UsageError(
+            f"Readers could not open such a dataset: {error}."
+            " Pack fewer or shorter fields, class names or shards."
+        ) from None
+
+
 def is_canonical(data: bytes) -> bool:
     """Whether `data` is byte for byte what a writer makes of this manifest."""
     try:
@@ -113,7 +124,7 @@ def _parse_object(data: bytes, where: str) -> dict[str, Any]:
             data.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_no_constant
         )
     except (ValueError, RecursionError) as error:
-        raise CorruptDataset("not JSON", where=where, got=str(error)[:200]) from None
+        raise CorruptDataset(f"not JSON: {str(error)[:200]}", where=where) from None
     if not isinstance(body, dict):
         raise CorruptDataset("not an object", where=where, got=type(body).__name__)
     return body
@@ -152,7 +163,7 @@ def _check_crc(body: dict[str, Any], where: str) -> int:
     try:
         got = _native.crc32c(_canonical(body))
     except (ValueError, RecursionError) as error:
-        raise CorruptDataset("not JSON", where=where, got=str(error)[:200]) from None
+        raise CorruptDataset(f"not JSON: {str(error)[:200]}", where=where) from None
     if got != expected:
         raise CorruptDataset(
             "checksum does not match", where=where, got=f"{got:#010x}", expected=f"{expected:#010x}"

@@ -62,6 +62,10 @@ def read_manifest_bytes(folder: Path) -> bytes:
         elif folder.is_dir():
             hint = "Make a dataset of a folder with `slipstream pack SRC DST`."
         raise UsageError(f"{folder} is not a packed dataset: no {MANIFEST_NAME}. {hint}") from None
+    except NotADirectoryError:
+        raise UsageError(
+            f"{folder} is a file. Give the folder of the packed dataset, such as {folder.parent}."
+        ) from None
     except OSError as error:
         raise StorageError(f"Cannot read {path}: {error.strerror}.") from None
 
@@ -119,6 +123,12 @@ class Store:
     def picture_field(self, name: str | None) -> tuple[int, Field]:
         """The picture field called `name`, or the only one there is."""
         pictures = [field.name for field in self.fields if field.kind in PICTURES]
+        named = None if name is None else self.fields[self.field_number(name)].kind
+        if self._is_decoded() and (named == "array" or (name is None and not pictures)):
+            raise UsageError(
+                f"{self.folder} was packed with --decoded: it holds pixels, not picture files."
+                " Samples hold them as arrays; slice those in place of decoding boxes."
+            )
         if name is None:
             if len(pictures) != 1:
                 found = ", ".join(pictures) or "none"
@@ -129,6 +139,10 @@ class Store:
             kind = self.fields[number].kind
             raise UsageError(f'Field "{name}" of {self.folder} holds {kind}, not pictures.')
         return number, self.fields[number]
+
+    def _is_decoded(self) -> bool:
+        options = self.manifest.made_by.get("options")
+        return isinstance(options, dict) and options.get("decoded") is True
 
     def column(self, field: int, name: str, samples: npt.ArrayLike) -> npt.NDArray[Any]:
         """Values of one index column for the given samples, in their order."""

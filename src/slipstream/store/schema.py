@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -112,6 +113,15 @@ def is_storable_dtype(dtype: str) -> bool:
     return dtype in _DTYPES
 
 
+def is_numpy_shape(shape: Sequence[int], dtype: str | None) -> bool:
+    """Whether NumPy can make such an array: sizes besides a zero count as if it were one.
+
+    >>> is_numpy_shape((3, 0), "<f4"), is_numpy_shape((1 << 40, 1 << 40, 0), "<f4")
+    (True, False)
+    """
+    return math.prod(max(size, 1) for size in shape) * np.dtype(dtype).itemsize < 1 << 63
+
+
 def parse_fields(value: object, where: str) -> tuple[Field, ...]:
     """Fields from the manifest's list. Raises `CorruptDataset`."""
     if not isinstance(value, list) or not 1 <= len(value) <= FIELD_LIMIT:
@@ -129,7 +139,8 @@ def _parse_field(entry: object, where: str) -> Field:
         raise CorruptDataset("bad field", where=where, got=type(entry).__name__, expected="object")
     name, kind = entry.get("name"), entry.get("kind")
     if not is_field_name(name):
-        raise CorruptDataset("bad field name", where=where, got=ascii(name)[:80], expected="a name")
+        expected = "at most 64 letters, digits and _ . -, a letter or _ first"
+        raise CorruptDataset("bad field name", where=where, got=ascii(name)[:80], expected=expected)
     if kind not in KINDS:
         known = ", ".join(KINDS)
         raise CorruptDataset("unknown kind", where=where, got=ascii(kind)[:80], expected=known)
@@ -150,6 +161,9 @@ def _parse_array(name: str, entry: dict[str, Any], where: str) -> Field:
         got = ascii(sizes)[:80]
         raise CorruptDataset("bad shape", where=where, got=got, expected=f"{ndim} sizes")
     shape = tuple(parse_count(size, PAYLOAD_LIMIT, f"{where}: shape") for size in sizes)
+    if not is_numpy_shape(shape, dtype):
+        expected = "sizes whose product fits into 63 bits"
+        raise CorruptDataset("bad shape", where=where, got=ascii(sizes)[:80], expected=expected)
     field = Field(name, "array", dtype=dtype, shape=shape, ndim=ndim)
     return _within_payload_limit(field, where)
 

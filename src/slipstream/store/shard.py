@@ -138,6 +138,16 @@ class Shard:
             )
         return data
 
+    def key(self, local: int) -> str:
+        """The key of a sample; its number where there is none to be had."""
+        for number, field in enumerate(self.fields):
+            if field.name == "key" and field.kind == "text":
+                try:
+                    return str(self.payload(number, local), "utf-8")
+                except (CorruptDataset, ValueError):
+                    break
+        return str(self.first + local)
+
     def notes(self) -> dict[str, Any]:
         """The shard's notes. Raises `CorruptDataset`."""
         column = self.columns[(SHARD_ITSELF, NOTES_COLUMN)]
@@ -145,7 +155,7 @@ class Shard:
         try:
             notes = json.loads(bytes(data).decode("utf-8"))
         except (ValueError, RecursionError) as error:
-            raise CorruptDataset("notes are not JSON", where=self.where, got=error) from None
+            raise CorruptDataset(f"notes are not JSON: {error}", where=self.where) from None
         if not isinstance(notes, dict):
             raise CorruptDataset("notes are no object", where=self.where, got=type(notes).__name__)
         return notes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import CorruptDataset
-from slipstream.store.schema import PAYLOAD_LIMIT, Field
+from slipstream.store.schema import PAYLOAD_LIMIT, Field, is_numpy_shape
 
 
 def decode_value(field: Field, data: memoryview, where: str) -> Any:
@@ -29,7 +29,7 @@ def decode_value(field: Field, data: memoryview, where: str) -> Any:
         text = str(data, "utf-8")
         return text if field.kind == "text" else json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CorruptDataset(f"not {field.kind}", where=where, got=str(error)[:200]) from None
+        raise CorruptDataset(f"not {field.kind}: {str(error)[:200]}", where=where) from None
 
 
 def ragged_shape(field: Field, data: memoryview, where: str) -> tuple[int, ...]:
@@ -42,11 +42,11 @@ def ragged_shape(field: Field, data: memoryview, where: str) -> tuple[int, ...]:
     elements = math.prod(shape)
     size = elements * np.dtype(field.dtype).itemsize
     # A size of zero elsewhere would hide any number here.
-    if size != len(data) - 8 * ndim or max(shape, default=0) > PAYLOAD_LIMIT:
+    is_huge = max(shape, default=0) > PAYLOAD_LIMIT or not is_numpy_shape(shape, field.dtype)
+    if size != len(data) - 8 * ndim or is_huge:
         got = f"shape {shape} with {len(data) - 8 * ndim} bytes"
-        raise CorruptDataset(
-            "array sizes do not fit", where=where, got=got, expected=f"{size} bytes"
-        )
+        expected = "sizes whose product fits into 63 bits" if is_huge else f"{size} bytes"
+        raise CorruptDataset("array sizes do not fit", where=where, got=got, expected=expected)
     return shape
 
 

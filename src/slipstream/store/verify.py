@@ -11,7 +11,7 @@ import numpy.typing as npt
 from slipstream import _native
 from slipstream.cpu import usable_cores
 from slipstream.errors import CorruptDataset
-from slipstream.store.format import ENTRY_BYTES
+from slipstream.store.format import ENTRY_BYTES, HEADER_BYTES
 from slipstream.store.manifest import MANIFEST_NAME, Manifest, is_canonical, parse_manifest
 from slipstream.store.reader import read_manifest_bytes
 from slipstream.store.schema import ALIGNMENT, PICTURES, SCALARS, SHARD_ITSELF
@@ -163,14 +163,12 @@ class _ShardCheck:
         if self.bad_fields.intersection(numbers):
             return
         starts, ends, fields, samples = _intervals(shard, numbers)
-        covered = np.maximum.accumulate(np.concatenate(([np.uint64(32)], ends)))
-        for k in np.flatnonzero(starts < covered[:-1]).tolist():
-            shared = (
-                k > 0 and fields[k] == fields[k - 1] and shard.fields[fields[k]].kind == "tokens"
-            )
-            if not shared:
-                name = shard.fields[int(fields[k])].name
-                yield self._one(int(samples[k]), "payload overlaps another", name)
+        has_bytes = ends > starts
+        yield from self._overlaps(
+            starts[has_bytes], ends[has_bytes], fields[has_bytes], samples[has_bytes]
+        )
+        # Empty payloads count here: the padding before one belongs to it.
+        covered = _covered(ends)
         for k in np.flatnonzero(starts > covered[:-1]).tolist():
             if shard.map[int(covered[k]) : int(starts[k])].any():
                 yield self._one(int(samples[k]), "bytes before the payload are not zero")
@@ -180,6 +178,19 @@ class _ShardCheck:
         if shard.map[min(end, footer.data_end) : footer.index_offset].any():
             what = "bytes after the last payload are not zero"
             yield self._one(shard.samples - 1, what) if shard.samples else self._whole(what)
+
+    def _overlaps(
+        self,
+        starts: npt.NDArray[Any],
+        ends: npt.NDArray[Any],
+        fields: npt.NDArray[Any],
+        samples: npt.NDArray[Any],
+    ) -> Iterator[Problem]:
+        specs = self.shard.fields
+        for k in np.flatnonzero(starts < _covered(ends)[:-1]).tolist():
+            spec = specs[int(fields[k])]
+            if k == 0 or fields[k] != fields[k - 1] or spec.kind != "tokens":
+                yield self._one(int(samples[k]), "payload overlaps another", spec.name)
 
     def _index_gaps(self) -> Iterator[Problem]:
         shard, footer = self.shard, self.shard.footer
@@ -239,15 +250,19 @@ class _ShardCheck:
         return Problem(self.file, what, self.first, self.first + self.shard.samples, field)
 
 
+def _covered(ends: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """How far the header and the payloads before each one reach; the last is of all of them."""
+    return np.maximum.accumulate(np.concatenate(([np.uint64(HEADER_BYTES)], ends)))
+
+
 def _intervals(shard: Shard, numbers: list[int]) -> tuple[npt.NDArray[Any], ...]:
-    """Start, end, field and sample of every payload that has bytes, in the order of the file."""
+    """Start, end, field and sample of every payload, in the order of the file."""
     empty = np.empty(0, dtype=np.uint64)
     starts = np.concatenate([empty, *(shard.column(n, "offset") for n in numbers)])
     lengths = np.concatenate([empty, *(shard.column(n, "length") for n in numbers)])
     fields = np.repeat(np.asarray(numbers, dtype=np.int64), shard.samples)
     samples = np.tile(np.arange(shard.samples, dtype=np.int64), len(numbers))
-    order = np.lexsort((samples, starts))
-    order = order[lengths[order] > 0]
+    order = np.lexsort((samples, lengths > 0, starts))
     starts = starts[order]
     return starts, starts + lengths[order], fields[order], samples[order]
 

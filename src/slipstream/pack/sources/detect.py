@@ -4,6 +4,7 @@ from pathlib import Path
 
 from slipstream.errors import UsageError
 from slipstream.pack.sources.source import Source
+from slipstream.store.manifest import MANIFEST_NAME
 
 
 def open_source(
@@ -21,12 +22,16 @@ def open_source(
     path = Path(path)
     if not path.exists():
         raise UsageError(f"{path} does not exist. Give a folder, a .tar, a .npy or a .npz file.")
+    if (path / MANIFEST_NAME).is_file():
+        raise UsageError(f"{path} is a packed dataset already: there is nothing to pack.")
+    if stride is not None and window is None:
+        raise UsageError("--stride needs --window.")
     is_numpy = path.suffix.lower() in (".npy", ".npz")
-    if (window is not None or stride is not None) and not is_numpy:
-        raise UsageError("window and stride are for .npy files: 1-D arrays of tokens.")
+    if window is not None and not is_numpy:
+        raise UsageError("--window is for .npy files: 1-D arrays of tokens.")
     if labels is not None:
         if not path.is_dir():
-            raise UsageError(f"labels go with a folder of pictures; {path} is a file.")
+            raise UsageError(f"--labels goes with a folder of pictures; {path} is a file.")
         from slipstream.pack.sources.csv_labels import open_labelled_folder
 
         return open_labelled_folder(path, Path(labels))

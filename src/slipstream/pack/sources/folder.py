@@ -17,17 +17,23 @@ _JPEG_ENDINGS = tuple(JPEG_SUFFIXES)
 PICTURE_SUFFIXES = JPEG_SUFFIXES | frozenset(
     {".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".avif"}
 )
+_HIDDEN = "hidden"
+_SHOWN_FOLDERS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A picture file: its path, its name in the dataset, and the values of the extra fields."""
+    """A picture file: its path, its name in the dataset, and the values of the extra fields.
+
+    `named_by` is where the name comes from, if not from the folder itself.
+    """
 
     path: str
     key: str
     values: tuple[Any, ...] = ()
     file_bytes: int = 0
     changed_ns: int = 0
+    named_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def open_folder(folder: Path) -> PictureFiles:
     """A folder with one sub-folder per class (label = its place in sorted order), or a flat one.
 
     The order is that of torchvision's `ImageFolder`. Raises `UsageError` where there are no
-    pictures.
+    pictures, or class folders with loose pictures beside them.
     """
     entries, ignored = scan_pictures(folder)
     remarks = _describe_ignored(ignored)
@@ -88,9 +94,19 @@ def open_folder(folder: Path) -> PictureFiles:
             f"No pictures in {folder}. Files are taken for pictures by their suffix:"
             f" {', '.join(sorted(PICTURE_SUFFIXES))}."
         )
-    if any("/" not in entry.key for entry in entries):
+    loose = [entry.key for entry in entries if "/" not in entry.key]
+    if len(loose) == len(entries):
         return PictureFiles("folder", entries, remarks=remarks)
+    if loose:
+        foldered = next(entry.key for entry in entries if "/" in entry.key)
+        raise UsageError(
+            f"{folder} has pictures in class folders ({printable(foldered)}) and loose ones beside"
+            f" them ({printable(loose[0])}): which label the loose ones have is unknown. Move them"
+            " into a folder, or pack the folders one by one."
+        )
     classes = tuple(sorted({entry.key.split("/", 1)[0] for entry in entries}))
+    _check_class_names(folder, classes)
+    remarks += _describe_empty(folder, classes)
     numbers = {name: number for number, name in enumerate(classes)}
     labelled = [
         Entry(e.path, e.key, (numbers[e.key.split("/", 1)[0]],), e.file_bytes, e.changed_ns)
@@ -109,8 +125,11 @@ def scan_pictures(folder: Path) -> tuple[list[Entry], Counter[str]]:
     for place, names in _walk(folder):
         for name in names:
             suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122  no Path object per file
-            if name.startswith(".") or suffix not in PICTURE_SUFFIXES:
-                ignored[suffix or name] += 1
+            if name.startswith("."):
+                ignored[_HIDDEN] += 1
+                continue
+            if suffix not in PICTURE_SUFFIXES:
+                ignored[printable(suffix or name)] += 1
                 continue
             path = f"{place}/{name}"
             entries.append(_entry(path, path[len(str(folder)) + 1 :]))
@@ -146,18 +165,51 @@ def entry_for(path: Path, key: str, values: tuple[Any, ...]) -> Entry:
     return _entry(str(path), key, values)
 
 
+def printable(name: str) -> str:
+    """A file name fit for messages: bytes that are not UTF-8 as escapes.
+
+    >>> printable("caf\\udce9.jpg")
+    'caf\\\\udce9.jpg'
+    """
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _read(entry: Entry) -> Item:
+    if printable(entry.key) != entry.key:
+        return Item(printable(entry.key), error="the name is not UTF-8; rename the file")
     try:
         data = Path(entry.path).read_bytes()
     except OSError as error:
-        return Item(entry.key, error=f"cannot be read: {error.strerror}")
+        origin = f" (named in {entry.named_by})" if entry.named_by else ""
+        return Item(entry.key, error=f"cannot be read: {error.strerror}{origin}")
     if not data:
         return Item(entry.key, error="the file is empty")
     return Item(entry.key, (data, *entry.values, entry.key))
 
 
+def _check_class_names(folder: Path, classes: Sequence[str]) -> None:
+    for name in classes:
+        if printable(name) != name:
+            raise UsageError(f"{folder}: the name of {printable(name)} is not UTF-8. Rename it.")
+
+
 def _describe_ignored(ignored: Counter[str]) -> list[str]:
-    if not ignored:
+    remarks = []
+    others = Counter({suffix: count for suffix, count in ignored.items() if suffix != _HIDDEN})
+    if others:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5))
+        remarks.append(f"files that are no pictures were left aside: {kinds}")
+    if ignored[_HIDDEN]:
+        remarks.append(f"hidden files were left aside: {ignored[_HIDDEN]}")
+    return remarks
+
+
+def _describe_empty(folder: Path, classes: Sequence[str]) -> list[str]:
+    with os.scandir(folder) as found:
+        names = {e.name for e in found if e.is_dir() and not e.name.startswith(".")}
+    empty = sorted(printable(name) for name in names - set(classes))
+    if not empty:
         return []
-    kinds = ", ".join(f"{count} {suffix}" for suffix, count in ignored.most_common(5))
-    return [f"files that are no pictures were left aside: {kinds}"]
+    shown = ", ".join(empty[:_SHOWN_FOLDERS]) + (", …" if len(empty) > _SHOWN_FOLDERS else "")
+    plural = "" if len(empty) == 1 else "s"
+    return [f"{len(empty)} empty class folder{plural} left out: {shown}"]

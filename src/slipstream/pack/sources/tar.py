@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.errors import UsageError
+from slipstream.errors import BadSource, UsageError
 from slipstream.pack.fields import infer_field
 from slipstream.pack.sources.source import Item, hash_lines, read_ahead
 from slipstream.store.schema import Field
 
+_CHUNK_BYTES = 1 << 20
 _KINDS = {
     **dict.fromkeys(("jpg", "jpeg"), "jpeg"),
     **dict.fromkeys(("png", "webp", "bmp", "gif", "tif", "tiff"), "image"),
@@ -29,11 +30,15 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A sample: its tar, its key, and where each part of it lies: ending → (offset, size)."""
+    """A sample: its tar, its key, and where each part of it lies: ending → (offset, size).
+
+    `errors` are reasons why it cannot be packed.
+    """
 
     tar: str
     key: str
     parts: dict[str, tuple[int, int]]
+    errors: list[str]
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,10 @@ class TarSource:
         return read_ahead(self.groups, start, self._read, _group_bytes)
 
     def _read(self, group: Group) -> Item:
+        if group.errors:
+            return Item(group.key, error="; ".join(group.errors))
+        if group.key.startswith("/") or ".." in group.key.split("/"):
+            return Item(group.key, error="the name leads out of the folder; pack it by another")
         try:
             values = [
                 self._part(group, *pair) for pair in zip(self.endings, self.fields, strict=False)
@@ -83,18 +92,25 @@ class TarSource:
 
 
 def open_tars(paths: Sequence[Path]) -> TarSource:
-    """Index the tar files by their headers; the first sample fixes the fields. Raises `UsageError`.
+    """Index the tar files by their headers; the first sample fixes the fields.
+
+    Raises `UsageError` for what is no tar file, `BadSource` for one that is cut or damaged.
 
     `jpg` and other picture endings become the field `image`, `cls` becomes `label`, others keep
     their name.
     """
-    groups = [group for path in paths for group in _index(path)]
+    remarks: list[str] = []
+    groups = [group for path in paths for group in _index(path, remarks)]
     if not groups:
         raise UsageError(f"{paths[0].parent if len(paths) > 1 else paths[0]} holds no samples.")
-    endings = tuple(groups[0].parts)
-    fields = _infer_fields(groups[0], endings)
+    first = next((group for group in groups if not group.errors), None)
+    if first is None:
+        bad = groups[0]
+        raise BadSource(f"No sample of {bad.tar} can be packed: {bad.key}: {bad.errors[0]}.")
+    endings = tuple(first.parts)
+    fields = _infer_fields(first, endings)
     extra = Counter(ending for group in groups for ending in group.parts if ending not in endings)
-    remarks = [
+    remarks += [
         f"members .{ending} were left aside, as the first sample has none: {count}"
         for ending, count in extra.most_common()
     ]
@@ -107,27 +123,64 @@ def open_tars(paths: Sequence[Path]) -> TarSource:
     return TarSource(groups, endings, fields, total_bytes, stamp, remarks)
 
 
-def _index(path: Path) -> Iterator[Group]:
+def _index(path: Path, remarks: list[str]) -> Iterator[Group]:
     current: Group | None = None
+    offset = 0
     try:
         with tarfile.open(path, "r:") as tar:
             while (member := tar.next()) is not None:
                 # Keeps tarfile from holding every header of a large archive.
                 tar.members = []  # type: ignore[attr-defined]
+                offset = tar.offset
                 key, ending = _split(member.name)
                 if not member.isreg() or not ending:
                     continue
                 if current is None or current.key != key:
                     if current is not None:
                         yield current
-                    current = Group(str(path), key, {})
-                current.parts[ending] = (member.offset_data, member.size)
+                    current = Group(str(path), key, {}, [])
+                _add_member(current, ending, member)
+            offset = tar.offset
     except tarfile.TarError as error:
+        if offset:
+            raise BadSource(
+                f"{path} is cut or damaged near byte {offset}: {error}. Copy it again."
+            ) from None
         raise UsageError(
             f"{path} is not a plain tar file: {error}. Unpack compressed archives first."
         ) from None
+    _check_end(path, offset, remarks)
     if current is not None:
         yield current
+
+
+def _add_member(group: Group, ending: str, member: tarfile.TarInfo) -> None:
+    if member.issparse():
+        group.errors.append(f".{ending} is a sparse member; make the tar without --sparse")
+    if ending in group.parts:
+        group.errors.append(f".{ending} is there twice")
+    group.parts[ending] = (member.offset_data, member.size)
+
+
+def _check_end(path: Path, offset: int, remarks: list[str]) -> None:
+    """What stands where the headers end is the mark of the end, else members may be lost.
+
+    `tarfile` takes a damaged header for the end.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        mark = file.read(tarfile.BLOCKSIZE)
+        if not mark:
+            remarks.append(f"{path.name} has no end mark: if it was cut, samples are missing")
+        elif mark != bytes(tarfile.BLOCKSIZE):
+            raise BadSource(
+                f"{path} is cut or damaged: at byte {offset} there is neither a header"
+                " nor the end mark. Copy it again."
+            )
+        while rest := file.read(_CHUNK_BYTES):
+            if rest.strip(b"\0"):
+                remarks.append(f"{path.name} goes on behind its end mark: that was left aside")
+                return
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -177,11 +230,16 @@ def _group_bytes(group: Group) -> int:
 
 
 def _read_at(path: str, offset: int, size: int) -> bytes:
+    parts: list[bytes] = []
+    end = offset + size
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        data = os.pread(descriptor, size, offset)
+        # The system reads no more than 2 GiB at once.
+        while offset < end:
+            parts.append(os.pread(descriptor, end - offset, offset))
+            if not parts[-1]:
+                raise ValueError(f"{path} ends too early")
+            offset += len(parts[-1])
     finally:
         os.close(descriptor)
-    if len(data) != size:
-        raise ValueError(f"{path} ends too early")
-    return data
+    return b"".join(parts)

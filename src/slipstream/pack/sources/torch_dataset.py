@@ -2,11 +2,13 @@
 loss.
 """
 
+import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import torch
@@ -14,14 +16,16 @@ import torch.utils.data
 from PIL import Image
 
 from slipstream.errors import UsageError
-from slipstream.pack.fields import infer_field
+from slipstream.pack.fields import Payload, encode_value, infer_field
 from slipstream.pack.sources.folder import PICTURE_SUFFIXES, PictureFiles, entry_for
 from slipstream.pack.sources.source import Item, Source, hash_lines
-from slipstream.store.schema import KINDS, Field, is_field_name
+from slipstream.store.schema import KINDS, PICTURES, Field, is_field_name
 
 Declared = Sequence[str] | Mapping[str, str]
 _BATCH_ITEMS = 16
 _FIRST_TRIES = 100
+_HASHED_SAMPLES = 5
+_FOLDER_CLASSES = frozenset({"DatasetFolder", "ImageFolder"})
 # What PNG stores without loss; TIFF takes the rest.
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
 
@@ -42,7 +46,9 @@ def open_torch(dataset: Any, *, fields: Declared | None, workers: int) -> Source
     if len(dataset) == 0:
         raise UsageError(f"{type(dataset).__name__} is empty: nothing to pack.")
     layout = _find_layout(dataset, kinds)
-    return MapSource(dataset, layout, len(dataset), workers, classes=_class_names(dataset, layout))
+    digest = _hash_map(dataset, layout)
+    classes = _class_names(dataset, layout)
+    return MapSource(dataset, layout, len(dataset), workers, digest, classes=classes)
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,7 @@ class MapSource:
     layout: Layout
     length: int
     workers: int
+    digest: str
     kind: str = "torch dataset"
     classes: tuple[str, ...] | None = None
     total_bytes: int | None = None
@@ -91,11 +98,6 @@ class MapSource:
     def fields(self) -> tuple[Field, ...]:
         """As found in the first sample."""
         return self.layout.fields
-
-    @property
-    def digest(self) -> str:
-        """Hash of class and length: torch datasets say no more about themselves."""
-        return hash_lines([type(self.dataset).__qualname__, str(self.length)])
 
     @property
     def stamp(self) -> str:
@@ -119,10 +121,11 @@ class MapSource:
 
 @dataclass(frozen=True)
 class IterableSource:
-    """An iterable dataset, read once from its start by one process."""
+    """An iterable dataset, read once from its start by one process; `samples` are all of it."""
 
-    dataset: Any
+    samples: Iterator[Any]
     layout: Layout
+    digest: str
     kind: str = "torch iterable"
     classes: tuple[str, ...] | None = None
     length: int | None = None
@@ -135,19 +138,14 @@ class IterableSource:
         return self.layout.fields
 
     @property
-    def digest(self) -> str:
-        """Hash of the class: nothing else is known."""
-        return hash_lines([type(self.dataset).__qualname__])
-
-    @property
     def stamp(self) -> str:
         """The same as `digest`."""
         return self.digest
 
     def items(self, start: int) -> Iterator[Item]:
-        """All items; `start` must be 0."""
+        """All items, once; `start` must be 0."""
         assert start == 0
-        for index, sample in enumerate(self.dataset):
+        for index, sample in enumerate(self.samples):
             try:
                 yield self.layout.item(str(index), sample)
             except (ValueError, TypeError) as error:
@@ -180,6 +178,8 @@ def _as_picture_files(dataset: Any) -> PictureFiles | None:
         chosen = [whole.entries[int(index)] for index in dataset.indices]
         return PictureFiles(whole.kind, chosen, whole.extra_fields, whole.classes)
     samples = getattr(dataset, "samples", None) or getattr(dataset, "imgs", None)
+    if not _gives_its_files(dataset):
+        return None
     if not isinstance(samples, list) or not callable(getattr(dataset, "loader", None)):
         return None
     for entry in samples:
@@ -192,6 +192,16 @@ def _as_picture_files(dataset: Any) -> PictureFiles | None:
     entries = [entry_for(Path(path), _key(Path(path), root), (label,)) for path, label in samples]
     label = Field("label", "int")
     return PictureFiles("picture dataset", entries, (label,), _strings(dataset))
+
+
+def _gives_its_files(dataset: Any) -> bool:
+    """Whether items are what `samples` lists: a subclass may have made something else of them."""
+    givers = [kind for kind in type(dataset).__mro__ if "__getitem__" in vars(kind)]
+    if not givers:
+        return False
+    folders = [kind for kind in givers if kind.__name__ in _FOLDER_CLASSES]
+    bases = set(givers[0].__mro__) - {givers[0], object, torch.utils.data.Dataset, Generic}
+    return folders == givers[:1] or not bases
 
 
 def _is_picture_and_label(kinds: dict[str, str] | None) -> bool:
@@ -234,6 +244,8 @@ def _key(path: Path, root: Path) -> str:
 def _declared_kinds(fields: Declared | None) -> dict[str, str] | None:
     if fields is None:
         return None
+    if isinstance(fields, str):
+        raise UsageError(f"fields is the text {fields!r}. Give a list: fields=[{fields!r}].")
     kinds = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields, "auto")
     known = (*(kind for kind in KINDS if kind != "tokens"), "ragged", "auto")
     for name, kind in kinds.items():
@@ -245,9 +257,43 @@ def _declared_kinds(fields: Declared | None) -> dict[str, str] | None:
 
 
 def _open_iterable(dataset: Any, kinds: dict[str, str] | None) -> IterableSource:
-    for sample in dataset:
-        return IterableSource(dataset, _layout(sample, kinds))
+    samples = iter(dataset)
+    for first in samples:
+        layout = _layout(first, kinds)
+        digest = hash_lines([type(dataset).__qualname__, _hash_sample([first], 0, layout)])
+        # The same iterator goes on: a stream may not start anew.
+        return IterableSource(chain([first], samples), layout, digest)
     raise UsageError(f"{type(dataset).__name__} is empty: nothing to pack.")
+
+
+def _hash_map(dataset: Any, layout: Layout) -> str:
+    """Hash of class, length and a few samples, so that a pack does not go on with another dataset.
+
+    Samples that are random do not take part: they are never the same again.
+    """
+    length = len(dataset)
+    indices = sorted({k * (length - 1) // (_HASHED_SAMPLES - 1) for k in range(_HASHED_SAMPLES)})
+    once, again = ([_hash_sample(dataset, index, layout) for index in indices] for _ in range(2))
+    return hash_lines(
+        [type(dataset).__qualname__, str(length), *(once if once == again else ("random",))]
+    )
+
+
+def _hash_sample(dataset: Any, index: int, layout: Layout) -> str:
+    try:
+        values = layout.item("", dataset[index]).values
+        encoded = [
+            value if spec.kind in PICTURES else encode_value(spec, value)
+            for spec, value in zip(layout.fields, values, strict=True)
+        ]
+    except Exception as error:  # the dataset's own code: anything may come
+        return type(error).__name__
+    total = hashlib.sha256()
+    for value in encoded:
+        data = value.data if isinstance(value, Payload) else value
+        data = data if isinstance(data, bytes | memoryview) else repr(data).encode()
+        total.update(len(data).to_bytes(8, "little") + data)
+    return total.hexdigest()
 
 
 def _find_layout(dataset: Any, kinds: dict[str, str] | None) -> Layout:
