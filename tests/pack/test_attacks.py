@@ -19,6 +19,7 @@ from PIL import Image
 import slipstream
 from slipstream import pack_dataset
 from slipstream.errors import BadSource, UsageError
+from slipstream.pack.export import export_dataset
 from slipstream.pack.pack import pack_source
 from slipstream.pack.sources.detect import open_source
 from slipstream.pack.sources.tar import _read_at
@@ -26,7 +27,7 @@ from slipstream.pack.sources.torch_dataset import open_torch
 from slipstream.store.manifest import MANIFEST_LIMIT, serialize_manifest
 from slipstream.store.reader import read_manifest
 from slipstream.store.verify import verify_dataset
-from tests.pictures import jpeg
+from tests.pictures import jpeg, write_flat
 
 Fingerprint = Callable[[Path], dict[str, str]]
 
@@ -103,6 +104,7 @@ def test_streams_are_told_apart_by_their_first_sample() -> None:
 # Kills its own process at the n-th removal after the new manifest is in its place.
 KILLER = """
 import os, signal, sys
+from slipstream.pack.export import export_dataset
 from slipstream.pack.pack import pack_source
 from slipstream.pack.sources.detect import open_source
 
@@ -421,3 +423,27 @@ def test_sides_that_readers_refuse(tmp_path: Path) -> None:
     (entry,) = report.skipped
     assert "the format allows 1099511627776 a side" in entry["reason"]
     assert slipstream.open_dataset(tmp_path / "a.slip")[0]["x"].shape == (3, 0)
+
+
+def test_what_follows_a_jpegs_end_is_reported(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 3)
+    with (source / "001.jpg").open("ab") as file:
+        file.write(b"a second picture" * 100)
+    report = pack_source(open_source(source), tmp_path / "x.slip")
+    assert (report.samples, report.trailing) == (3, 1)
+
+
+def test_a_pipe_among_the_pictures_does_not_hang(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 2)
+    os.mkfifo(source / "pipe.jpg")
+    report = pack_source(open_source(source), tmp_path / "x.slip", on_error="skip")
+    assert report.samples == 2
+
+
+def test_export_overwrites_nothing(tmp_path: Path) -> None:
+    keys = ["a.jpg", "a-2.jpg", "a.jpg"]
+    samples = [{"x": np.full((2, 2), i, np.uint8), "key": key} for i, key in enumerate(keys)]
+    pack_dataset(samples, tmp_path / "x.slip")
+    export_dataset(tmp_path / "x.slip", tmp_path / "back")
+    arrays = sorted((tmp_path / "back").rglob("*.npy"))
+    assert sorted(int(np.load(path)[0, 0]) for path in arrays) == [0, 1, 2]

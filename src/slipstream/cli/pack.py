@@ -92,6 +92,9 @@ def _print_report(report: "PackReport", pictures: "PictureOptions") -> None:
         say(f"Lossy: {' and '.join(lossy)} changed pictures.")
     if pictures.orient:
         _print_turned(report)
+    if report.trailing:
+        jpegs = count_of(report.trailing, "JPEG")
+        say(f"Left out: what stands behind the end of {jpegs} (a second picture, a video, …).")
     for remark in report.remarks:
         say(f"Note: {remark}.")
     for reason, count in group_reasons(report.kept).items():

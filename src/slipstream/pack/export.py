@@ -170,9 +170,11 @@ class _Export:
 
     def _put(self, name: str, data: bytes | memoryview, sample: int) -> str:
         if name in self.taken:
-            path = PurePosixPath(name)
             self.renamed.append(name)
-            name = str(path.with_name(f"{path.stem}-{sample}{path.suffix}"))
+            path, number = PurePosixPath(name), sample
+            while name in self.taken:
+                name = str(path.with_name(f"{path.stem}-{number}{path.suffix}"))
+                number += 1
         target = self.folder / name
         if target.parent not in self.made:
             target.parent.mkdir(parents=True, exist_ok=True)

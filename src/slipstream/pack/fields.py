@@ -18,7 +18,8 @@ class Payload:
     """The stored bytes of one value, and what the index says about them.
 
     `shared_bytes` at the start repeat the end of the payload before, and need not be written again.
-    `kept` is why a JPEG stayed a file, `turned` whether it was turned upright.
+    `kept` is why a JPEG stayed a file, `turned` whether it was turned upright,
+    `trailing_bytes` what of the file stood behind the JPEG's end and is not kept.
     """
 
     data: bytes | memoryview
@@ -29,6 +30,7 @@ class Payload:
     shared_bytes: int = 0
     kept: str = ""
     turned: bool = False
+    trailing_bytes: int = 0
 
 
 Encoded = Payload | int | float

@@ -38,7 +38,8 @@ class PackReport:
 
     `kept` counts JPEGs that stayed files, by reason; `skipped` lists items left out, with key and
     reason; `continued` is the number of items that an earlier run had done. Of JPEGs with an EXIF
-    orientation, `turned` were turned upright and `unturned` were not.
+    orientation, `turned` were turned upright and `unturned` were not. `trailing` JPEGs had more
+    behind their end, which is not kept.
     """
 
     path: Path
@@ -55,6 +56,7 @@ class PackReport:
     classes: tuple[str, ...] | None = None
     turned: int = 0
     unturned: int = 0
+    trailing: int = 0
 
 
 def pack_dataset(
@@ -359,13 +361,14 @@ def _report(job: _Job, source: Source, continued: int, started: float, *, first:
     store = Store(job.plan.dst)
     kept: Counter[str] = Counter()
     skipped: list[dict[str, str]] = []
-    turned = unturned = 0
+    turned = unturned = trailing = 0
     pictures = [n for n, spec in enumerate(store.fields) if spec.kind in PICTURES]
     numbers = range(first, len(store.manifest.shards))
     for number in numbers:
         shard = store.shard(number)
         notes = shard.notes()
         turned += notes.get("turned", 0)
+        trailing += notes.get("trailing", 0)
         for field_number in pictures:
             is_record = shard.column(field_number, "coding") == 1
             is_askew = shard.column(field_number, "orientation") > 1
@@ -388,4 +391,5 @@ def _report(job: _Job, source: Source, continued: int, started: float, *, first:
         classes=store.manifest.classes,
         turned=turned,
         unturned=unturned,
+        trailing=trailing,
     )

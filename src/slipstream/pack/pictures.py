@@ -106,7 +106,13 @@ def _rewrite(files: list[bytes], orient: bool, threads: int) -> list[Payload]:
     for made in _native.rewrite_jpegs(files, orient, threads):
         if made.status == _native.STATUS_OK:
             payload = Payload(
-                made.record, made.width, made.height, 1, made.orientation, turned=made.oriented
+                made.record,
+                made.width,
+                made.height,
+                1,
+                made.orientation,
+                turned=made.oriented,
+                trailing_bytes=made.trailing_bytes,
             )
         else:
             payload = Payload(b"", kept=made.message or _native.status_text(made.status))

@@ -101,6 +101,7 @@ class ShardWriter:
         }
         self._kept: list[dict[str, Any]] = []
         self._turned = 0
+        self._trailing = 0
         self._last_start: dict[int, int] = {}
         self._path = folder / shard_name(number)
         self._temporary = folder / (shard_name(number) + ".tmp")
@@ -146,6 +147,8 @@ class ShardWriter:
         }
         if self._turned:
             notes["turned"] = self._turned
+        if self._trailing:
+            notes["trailing"] = self._trailing
         columns, blocks = self._lay_out(index_offset, _dump(notes))
         directory = build_directory(columns)
         self._write(directory)
@@ -205,6 +208,7 @@ class ShardWriter:
         for id_, entry in zip(ids, row, strict=True):
             self._columns[(number, id_)].append(entry)
         self._turned += value.turned
+        self._trailing += value.trailing_bytes > 0
         if value.kept:
             self._kept.append({"reason": value.kept, "sample": self.samples})
 

@@ -100,6 +100,8 @@ def decode_rows(
     flip_array = _as_flips(flips, count)
     if out is None:
         out = np.empty((count, height, width, 3), dtype=np.uint8)
+    elif not (out.flags.c_contiguous and out.flags.writeable):
+        raise UsageError("out is not contiguous or not writable: its rows must follow each other.")
     elif out.shape != (count, height, width, 3) or out.dtype != np.uint8:
         raise UsageError(
             f"out is {out.dtype}{list(out.shape)}, expected uint8{[count, height, width, 3]}."

@@ -1,6 +1,7 @@
 """A folder of pictures: one folder per class, or all flat."""
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -178,6 +179,8 @@ def _read(entry: Entry) -> Item:
     if printable(entry.key) != entry.key:
         return Item(printable(entry.key), error="the name is not UTF-8; rename the file")
     try:
+        if not stat.S_ISREG(Path(entry.path).stat().st_mode):  # a pipe would wait forever
+            return Item(entry.key, error="not a file")
         data = Path(entry.path).read_bytes()
     except OSError as error:
         origin = f" (named in {entry.named_by})" if entry.named_by else ""
