@@ -447,3 +447,20 @@ def test_export_overwrites_nothing(tmp_path: Path) -> None:
     export_dataset(tmp_path / "x.slip", tmp_path / "back")
     arrays = sorted((tmp_path / "back").rglob("*.npy"))
     assert sorted(int(np.load(path)[0, 0]) for path in arrays) == [0, 1, 2]
+
+
+def test_a_linked_class_folder_is_a_class(tmp_path: Path) -> None:
+    write_flat(tmp_path / "photos" / "cat", 2)
+    (tmp_path / "photos" / "kitten").symlink_to(tmp_path / "photos" / "cat")
+    (tmp_path / "photos" / "cat" / "loop").symlink_to(tmp_path / "photos")
+    report = pack_source(open_source(tmp_path / "photos"), tmp_path / "x.slip")
+    assert report.classes == ("cat", "kitten")
+    assert report.samples == 4
+
+
+def test_tars_beside_pictures_are_ambiguous(tmp_path: Path) -> None:
+    folder = write_flat(tmp_path / "photos", 2)
+    with tarfile.open(folder / "backup.tar", "w") as tar:
+        tar.add(folder / "000.jpg", "000.jpg")
+    with pytest.raises(UsageError, match="which are meant"):
+        open_source(folder)

@@ -201,7 +201,7 @@ def _picture(
     if shard.column(number, "coding")[local] == 1:
         try:
             return _native.export_jpeg(payload), ".jpg"
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise CorruptDataset(f"bad tile record: {error}", where=f"sample {sample}") from None
     head = bytes(payload[:12])
     if head[:4] == b"RIFF" and head[8:] == b"WEBP":

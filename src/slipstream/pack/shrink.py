@@ -11,8 +11,8 @@ def shrink(data: bytes, *, max_side: int | None, quality: int | None) -> bytes:
     """The picture file, smaller: longer side at most `max_side` pixels, JPEGs at `quality`.
 
     A picture within `max_side` stays as it is unless `quality` is given; then a JPEG is encoded
-    anew, and the original is kept if that is no gain. JPEGs keep EXIF and colour profile. Whatever
-    else has to be resized becomes a PNG.
+    anew, and the original is kept if that is no gain. EXIF and colour profile are kept. What is
+    no JPEG and has to be resized becomes a PNG.
     """
     with Image.open(io.BytesIO(data)) as picture:
         is_jpeg = picture.format in ("JPEG", "MPO")
@@ -23,10 +23,12 @@ def shrink(data: bytes, *, max_side: int | None, quality: int | None) -> bytes:
         if is_large and max_side is not None:
             reduced = reduced.resize(_fit(picture.size, max_side), Image.Resampling.LANCZOS)
         out = io.BytesIO()
-        if not is_jpeg:
-            reduced.save(out, "PNG")
-            return out.getvalue()
         markers = {k: picture.info[k] for k in ("exif", "icc_profile") if picture.info.get(k)}
+        if not is_jpeg:
+            exif = picture.getexif()
+            markers |= {"exif": exif.tobytes()} if exif else {}
+            reduced.save(out, "PNG", **markers)
+            return out.getvalue()
         if picture.mode == "CMYK":
             markers.pop("icc_profile", None)
         reduced.save(out, "JPEG", quality=quality or DEFAULT_QUALITY, **markers)

@@ -158,6 +158,8 @@ class Shard:
             raise CorruptDataset(f"notes are not JSON: {error}", where=self.where) from None
         if not isinstance(notes, dict):
             raise CorruptDataset("notes are no object", where=self.where, got=type(notes).__name__)
+        if not _are_notes(notes, self.samples):
+            raise CorruptDataset("notes do not have the form that they should", where=self.where)
         return notes
 
     def check_column(self, field: int, id_: int) -> None:
@@ -235,3 +237,18 @@ def _check_values(name: str, values: npt.NDArray[Any], where: str) -> None:
         raise CorruptDataset(
             "values out of range", where=where, got=got, expected=f"{least} to {most}"
         )
+
+
+def _are_notes(notes: dict[str, Any], samples: int) -> bool:
+    kept, skipped = notes.get("kept"), notes.get("skipped")
+    counts = (notes.get("turned", 0), notes.get("trailing", 0))
+    return (
+        isinstance(kept, list)
+        and isinstance(skipped, list)
+        and all(isinstance(entry, dict) for entry in [*kept, *skipped])
+        and all(isinstance(entry.get("reason"), str) for entry in [*kept, *skipped])
+        and all(isinstance(entry.get("key"), str) for entry in skipped)
+        and all(type(entry.get("sample")) is int for entry in kept)
+        and all(0 <= entry["sample"] < samples for entry in kept)
+        and all(type(count) is int for count in counts)
+    )

@@ -42,6 +42,17 @@ def open_source(
     return _open_pictures(path)
 
 
+def _refuse_mixture(folder: Path, tar: Path) -> None:
+    from slipstream.pack.sources.folder import printable, scan_pictures
+
+    entries, _ = scan_pictures(folder)
+    if entries:
+        raise UsageError(
+            f"{folder} has .tar files ({tar.name}) and pictures ({printable(entries[0].key)}):"
+            " which are meant? Move one kind elsewhere, or name the .tar file."
+        )
+
+
 def _open_pictures(path: Path) -> Source:
     if path.is_dir():
         tars = sorted(path.glob("*.tar"))
@@ -49,6 +60,7 @@ def _open_pictures(path: Path) -> Source:
             from slipstream.pack.sources.folder import open_folder
 
             return open_folder(path)
+        _refuse_mixture(path, tars[0])
     elif path.suffix.lower() == ".tar":
         tars = [path]
     else:

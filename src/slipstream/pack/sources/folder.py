@@ -138,15 +138,16 @@ def scan_pictures(folder: Path) -> tuple[list[Entry], Counter[str]]:
 
 
 def _walk(folder: Path) -> list[tuple[str, list[str]]]:
-    """Folders with their sorted file names, links followed, each real folder once."""
+    """Folders with their sorted file names. Links are followed, but not into a folder above."""
     found = []
-    seen = set()
+    above: dict[str, frozenset[str]] = {}
     for place, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
-        if real in seen:
+        parents = above.get(os.path.dirname(place), frozenset())  # noqa: PTH120  as below
+        if real in parents:
             folders.clear()
             continue
-        seen.add(real)
+        above[place] = parents | {real}
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found.append((place, sorted(names)))
     return sorted(found)
