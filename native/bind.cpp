@@ -32,9 +32,9 @@ using Objects = nb::typed<nb::sequence, nb::object>;
 constexpr std::size_t kLongestSide = 1 << 24;  // far from overflowing an int
 using View = std::pair<const std::uint8_t*, std::size_t>;
 
-// Set when the interpreter begins to exit.
+// Set when the interpreter begins to exit, and by which thread.
 std::atomic<bool> exiting{false};
-const std::thread::id importing_thread = std::this_thread::get_id();
+std::thread::id exiting_thread;
 
 // Lets other threads run Python while C++ works. A daemon thread that comes back after the
 // interpreter has begun to exit must not ask for the GIL: Python would end it by unwinding through
@@ -44,7 +44,7 @@ class ReleasedGil {
     ReleasedGil() : state_(PyEval_SaveThread()) {}
     ReleasedGil(const ReleasedGil&) = delete;
     ~ReleasedGil() {
-        while (exiting && std::this_thread::get_id() != importing_thread) pause();
+        while (exiting && std::this_thread::get_id() != exiting_thread) pause();
         PyEval_RestoreThread(state_);
     }
 
@@ -349,7 +349,10 @@ NB_MODULE(_native, m) {
         "Slipstream's native core: JPEG tiles, exact resize, checksums. Called by the package, not "
         "by users.";
 
-    nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { exiting = true; }));
+    nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+        exiting_thread = std::this_thread::get_id();
+        exiting = true;
+    }));
 
     m.attr("STATUS_OK") = static_cast<int>(slip::Status::ok);
     m.attr("STATUS_UNSUPPORTED") = static_cast<int>(slip::Status::unsupported);

@@ -308,6 +308,21 @@ for _ in range(3):
     assert done.returncode == 0
 
 
+def test_native_code_runs_in_exit_handlers_whichever_thread_imported_it() -> None:
+    script = """
+import atexit, threading
+def late():
+    from slipstream import _native
+    assert _native.crc32c(b"123456789") == 0xE3069283
+atexit.register(late)  # runs after the hook of the extension, which is registered later
+worker = threading.Thread(target=lambda: __import__("slipstream._native"))
+worker.start()
+worker.join()
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    assert done.returncode == 0
+
+
 def test_what_follows_the_end_of_a_jpeg_is_counted() -> None:
     (rewritten,) = _native.rewrite_jpegs([_plain_jpeg(0) + bytes(300)], False, 1)
     assert (rewritten.status, rewritten.trailing_bytes) == (_native.STATUS_OK, 300)
