@@ -4,20 +4,29 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <new>
 #include <stdexcept>
 #include <thread>
 
 #include "checksum.h"
+#include "convert.h"
 #include "decode.h"
+#include "gather.h"
+#include "jpeg_header.h"
+#include "order.h"
+#include "parts.h"
+#include "philox.h"
 #include "pool.h"
+#include "read_file.h"
 #include "rewrite.h"
 #include "tile_record.h"
 
@@ -28,8 +37,10 @@ namespace {
 
 template <class T, class... Shape>
 using Array = nb::ndarray<T, nb::numpy, nb::c_contig, nb::device::cpu, Shape...>;
+template <class T>
+using List = Array<const T, nb::ndim<1>>;
 using Objects = nb::typed<nb::sequence, nb::object>;
-constexpr std::size_t kLongestSide = 1 << 24;  // far from overflowing an int
+constexpr int kMostBlocks = 1 << 20;
 using View = std::pair<const std::uint8_t*, std::size_t>;
 
 // Set when the interpreter begins to exit, and by which thread.
@@ -75,11 +86,16 @@ class Buffers {
     std::vector<Py_buffer> buffers_;
 };
 
-template <class T>
-nb::ndarray<T, nb::numpy, nb::ndim<1>> make_array(std::size_t count, T*& data) {
-    data = new T[count ? count : 1];
+template <class T, int dimensions = 1>
+using Made = nb::ndarray<T, nb::numpy, nb::ndim<dimensions>>;
+
+// Not filled. `data` points to its elements.
+template <class T, class... Sizes>
+Made<T, 1 + sizeof...(Sizes)> make_array(T*& data, std::size_t count, Sizes... more) {
+    const std::size_t total = (count * ... * more);
+    data = new T[total ? total : 1];
     nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    return nb::ndarray<T, nb::numpy, nb::ndim<1>>(data, {count}, owner);
+    return Made<T, 1 + sizeof...(Sizes)>(data, {count, more...}, owner);
 }
 
 void same_length(std::size_t got, std::size_t expected, const char* name) {
@@ -89,6 +105,8 @@ void same_length(std::size_t got, std::size_t expected, const char* name) {
                                   .c_str());
     }
 }
+
+bool is_side(std::size_t pixels) { return pixels >= 1 && pixels <= slip::kLongestSide; }
 
 slip::Filter checked_filter(int filter) {
     if (!slip::is_filter(filter)) {
@@ -119,9 +137,8 @@ std::uint32_t crc32c(nb::handle data, std::uint32_t seed) {
     return slip::crc32c(view.first, view.second, seed);
 }
 
-nb::ndarray<std::uint32_t, nb::numpy, nb::ndim<1>> crc32c_many(
-    nb::handle data, Array<const std::uint64_t, nb::ndim<1>> offsets,
-    Array<const std::uint64_t, nb::ndim<1>> lengths, int threads) {
+Made<std::uint32_t> crc32c_many(nb::handle data, List<std::uint64_t> offsets,
+                                List<std::uint64_t> lengths, int threads) {
     Buffers buffers;
     const View view = buffers.add(data);
     const std::size_t count = offsets.shape(0);
@@ -134,7 +151,7 @@ nb::ndarray<std::uint32_t, nb::numpy, nb::ndim<1>> crc32c_many(
         }
     }
     std::uint32_t* sums;
-    auto result = make_array(count, sums);
+    auto result = make_array(sums, count);
     const auto *at = offsets.data(), *length = lengths.data();
     ReleasedGil released;
     slip::parallel_for(count, threads, [&](std::size_t i) {
@@ -223,8 +240,8 @@ nb::typed<nb::list, nb::object> coefficients(nb::handle picture) {
         const slip::Plane& plane = read.planes[c];
         std::int16_t* values;
         std::uint16_t* quant;
-        auto flat = make_array(plane.blocks.size(), values);
-        auto table = make_array(std::size_t{64}, quant);
+        auto flat = make_array(values, plane.blocks.size());
+        auto table = make_array(quant, 64);
         std::copy(plane.blocks.begin(), plane.blocks.end(), values);
         std::copy(plane.quant.begin(), plane.quant.end(), quant);
         components.append(nb::make_tuple(
@@ -234,14 +251,51 @@ nb::typed<nb::list, nb::object> coefficients(nb::handle picture) {
     return nb::borrow<nb::typed<nb::list, nb::object>>(components);
 }
 
+// Byte ranges of some maps, one per sample.
+class Payloads {
+  public:
+    Payloads(Buffers& buffers, Objects maps, const List<std::uint32_t>& map_ids,
+             const List<std::uint64_t>& offsets, const List<std::uint64_t>& lengths,
+             const std::optional<List<std::uint32_t>>& checksums)
+        : map_ids_(map_ids.data()),
+          offsets_(offsets.data()),
+          lengths_(lengths.data()),
+          checksums_(checksums ? checksums->data() : nullptr) {
+        const std::size_t count = map_ids.shape(0);
+        same_length(offsets.shape(0), count, "offsets");
+        same_length(lengths.shape(0), count, "lengths");
+        if (checksums) same_length(checksums->shape(0), count, "checksums");
+        for (nb::handle map : maps) maps_.push_back(buffers.add(map));
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t map_size = map_ids_[i] < maps_.size() ? maps_[map_ids_[i]].second : 0;
+            if (map_ids_[i] >= maps_.size() || offsets_[i] > map_size ||
+                lengths_[i] > map_size - offsets_[i]) {
+                throw nb::value_error(
+                    ("sample " + std::to_string(i) + " lies outside its map").c_str());
+            }
+        }
+    }
+
+    View operator[](std::size_t i) const {
+        return {maps_[map_ids_[i]].first + offsets_[i], lengths_[i]};
+    }
+    const std::uint32_t* checksum(std::size_t i) const {
+        return checksums_ ? checksums_ + i : nullptr;
+    }
+
+  private:
+    std::vector<View> maps_;
+    const std::uint32_t* map_ids_;
+    const std::uint64_t *offsets_, *lengths_;
+    const std::uint32_t* checksums_;  // or null
+};
+
 struct Batch {
-    std::vector<View> maps;
-    const std::uint32_t* map_ids;
-    const std::uint64_t *offsets, *lengths;
+    const Payloads& payloads;
     const std::uint8_t* codings;
-    const std::uint32_t* checksums;  // or null
     const std::int32_t* boxes;
     const std::uint8_t* flips;
+    const std::int32_t* resized;  // or null
     std::uint8_t* out;
     int height, width;
     slip::Filter filter;
@@ -249,71 +303,60 @@ struct Batch {
 };
 
 slip::Status decode_one(const Batch& batch, std::size_t i) noexcept try {
-    const View map = batch.maps[batch.map_ids[i]];
-    const std::uint8_t* data = map.first + batch.offsets[i];
-    const std::size_t size = batch.lengths[i];
-    if (batch.checksums && slip::crc32c(data, size) != batch.checksums[i])
-        return slip::Status::checksum;
+    const auto [data, size] = batch.payloads[i];
+    const std::uint32_t* checksum = batch.payloads.checksum(i);
+    if (checksum && slip::crc32c(data, size) != *checksum) return slip::Status::checksum;
     const std::int32_t* b = batch.boxes + 4 * i;
     const std::size_t pixels = std::size_t{3} * batch.height * batch.width;
-    const slip::Target target{batch.out + i * pixels,
-                              batch.width,
-                              batch.height,
-                              batch.filter,
-                              batch.order,
-                              (batch.flips[i] & 1) != 0,
-                              (batch.flips[i] & 2) != 0};
+    slip::Target target{batch.out + i * pixels,
+                        batch.width,
+                        batch.height,
+                        batch.filter,
+                        batch.order,
+                        (batch.flips[i] & 1) != 0,
+                        (batch.flips[i] & 2) != 0};
+    slip::Window window;
+    if (batch.resized) {
+        const std::int32_t* r = batch.resized + 4 * i;
+        window = {r[0], r[1], r[2], r[3]};
+        target.window = &window;
+    }
     return slip::decode_picture({data, size, static_cast<slip::Coding>(batch.codings[i])},
                                 {b[0], b[1], b[2], b[3]}, target, thread_scratch());
 } catch (const std::bad_alloc&) {
     return slip::Status::memory;
 }
 
-nb::ndarray<std::int32_t, nb::numpy, nb::ndim<1>> decode_batch(
-    Objects maps, Array<const std::uint32_t, nb::ndim<1>> map_ids,
-    Array<const std::uint64_t, nb::ndim<1>> offsets,
-    Array<const std::uint64_t, nb::ndim<1>> lengths, Array<const std::uint8_t, nb::ndim<1>> codings,
-    std::optional<Array<const std::uint32_t, nb::ndim<1>>> checksums,
-    Array<const std::int32_t, nb::shape<-1, 4>> boxes, Array<const std::uint8_t, nb::ndim<1>> flips,
+Made<std::int32_t> decode_batch(
+    Objects maps, List<std::uint32_t> map_ids, List<std::uint64_t> offsets,
+    List<std::uint64_t> lengths, List<std::uint8_t> codings,
+    std::optional<List<std::uint32_t>> checksums, Array<const std::int32_t, nb::shape<-1, 4>> boxes,
+    List<std::uint8_t> flips, std::optional<Array<const std::int32_t, nb::shape<-1, 4>>> resized,
     Array<std::uint8_t, nb::shape<-1, -1, -1, 3>> out, int filter, int pass_order, int threads) {
     const std::size_t count = map_ids.shape(0);
-    same_length(offsets.shape(0), count, "offsets");
-    same_length(lengths.shape(0), count, "lengths");
     same_length(codings.shape(0), count, "codings");
-    if (checksums) same_length(checksums->shape(0), count, "checksums");
     same_length(boxes.shape(0), count, "boxes");
     same_length(flips.shape(0), count, "flips");
+    if (resized) same_length(resized->shape(0), count, "resized");
     same_length(out.shape(0), count, "out");
-    if (count > 0 && (out.shape(1) < 1 || out.shape(2) < 1 || out.shape(1) > kLongestSide ||
-                      out.shape(2) > kLongestSide)) {
+    if (count > 0 && !(is_side(out.shape(1)) && is_side(out.shape(2))))
         throw nb::value_error("out must be 1 to 16777216 pixels high and wide");
-    }
+    if (std::any_of(codings.data(), codings.data() + count, [](auto c) { return c > 1; }))
+        throw nb::value_error("codings must be 0 or 1");
     Buffers buffers;
-    Batch batch{{},
-                map_ids.data(),
-                offsets.data(),
-                lengths.data(),
-                codings.data(),
-                checksums ? checksums->data() : nullptr,
-                boxes.data(),
-                flips.data(),
-                out.data(),
-                static_cast<int>(out.shape(1)),
-                static_cast<int>(out.shape(2)),
-                checked_filter(filter),
-                checked_order(pass_order)};
-    for (nb::handle map : maps) batch.maps.push_back(buffers.add(map));
-    for (std::size_t i = 0; i < count; ++i) {
-        const bool known = batch.map_ids[i] < batch.maps.size() && batch.codings[i] <= 1;
-        const std::size_t map_size = known ? batch.maps[batch.map_ids[i]].second : 0;
-        if (!known || batch.offsets[i] > map_size ||
-            batch.lengths[i] > map_size - batch.offsets[i]) {
-            throw nb::value_error(
-                ("sample " + std::to_string(i) + " lies outside its map").c_str());
-        }
-    }
+    const Payloads payloads(buffers, maps, map_ids, offsets, lengths, checksums);
+    const Batch batch{payloads,
+                      codings.data(),
+                      boxes.data(),
+                      flips.data(),
+                      resized ? resized->data() : nullptr,
+                      out.data(),
+                      static_cast<int>(out.shape(1)),
+                      static_cast<int>(out.shape(2)),
+                      checked_filter(filter),
+                      checked_order(pass_order)};
     std::int32_t* statuses;
-    auto result = make_array(count, statuses);
+    auto result = make_array(statuses, count);
     ReleasedGil released;
     slip::parallel_for(count, threads, [&](std::size_t i) {
         statuses[i] = static_cast<std::int32_t>(decode_one(batch, i));
@@ -324,7 +367,7 @@ nb::ndarray<std::int32_t, nb::numpy, nb::ndim<1>> decode_batch(
 void resize(Array<const std::uint8_t, nb::shape<-1, -1, 3>> src,
             Array<std::uint8_t, nb::shape<-1, -1, 3>> out, int filter, int pass_order) {
     for (const std::size_t size : {src.shape(0), src.shape(1), out.shape(0), out.shape(1)}) {
-        if (size < 1 || size > kLongestSide)
+        if (!is_side(size))
             throw nb::value_error("pictures must be 1 to 16777216 pixels high and wide");
     }
     const slip::Target target{out.data(),
@@ -340,6 +383,151 @@ void resize(Array<const std::uint8_t, nb::shape<-1, -1, 3>> src,
     if (slip::resize_picture(pixels, width, height, target, thread_scratch()) != slip::Status::ok) {
         throw std::bad_alloc();
     }
+}
+
+Made<std::uint32_t, 2> philox(std::uint64_t seed, std::uint64_t epoch, List<std::int64_t> samples,
+                              std::uint32_t op, int blocks) {
+    if (blocks < 0 || blocks > kMostBlocks) {
+        throw nb::value_error(
+            ("blocks is " + std::to_string(blocks) + ", expected 0 to 1048576").c_str());
+    }
+    const std::size_t count = samples.shape(0), width = std::size_t{4} * blocks;
+    std::uint32_t* numbers;
+    auto result = make_array(numbers, count, width);
+    const std::int64_t* sample = samples.data();
+    ReleasedGil released;
+    const slip::PhiloxKey key = slip::philox_key(seed, epoch, slip::Purpose::samples);
+    for (std::size_t i = 0; i < count; ++i)
+        slip::philox_sample(key, sample[i], op, blocks, numbers + i * width);
+    return result;
+}
+
+void make_order(slip::Order* self, std::int64_t count, std::uint64_t seed, std::uint64_t epoch) {
+    if (count < 0 || count > slip::Order::kMostOrdered)
+        throw nb::value_error(
+            ("count is " + std::to_string(count) + ", expected 0 to 2^62").c_str());
+    new (self) slip::Order(count, seed, epoch);
+}
+
+Made<std::int64_t> order_at(const slip::Order& self, List<std::int64_t> positions) {
+    const std::size_t size = positions.shape(0);
+    const std::int64_t* position = positions.data();
+    for (std::size_t i = 0; i < size; ++i) {
+        if (position[i] < 0 || position[i] >= self.count()) {
+            throw nb::value_error(("position " + std::to_string(position[i]) +
+                                   " lies outside an order of " + std::to_string(self.count()))
+                                      .c_str());
+        }
+    }
+    std::int64_t* samples;
+    auto result = make_array(samples, size);
+    ReleasedGil released;
+    self.at(position, size, samples);
+    return result;
+}
+
+Made<std::int32_t> gather(Objects maps, List<std::uint32_t> map_ids, List<std::uint64_t> offsets,
+                          List<std::uint64_t> lengths, std::optional<List<std::uint32_t>> checksums,
+                          Array<std::uint8_t, nb::ndim<2>> out, int threads) {
+    const std::size_t count = map_ids.shape(0), size = out.shape(1);
+    Buffers buffers;
+    const Payloads payloads(buffers, maps, map_ids, offsets, lengths, checksums);
+    same_length(out.shape(0), count, "out");
+    for (std::size_t i = 0; i < count; ++i) {
+        if (payloads[i].second != size) {
+            throw nb::value_error(("sample " + std::to_string(i) + " has " +
+                                   std::to_string(payloads[i].second) +
+                                   " bytes, out has room for " + std::to_string(size))
+                                      .c_str());
+        }
+    }
+    std::int32_t* statuses;
+    auto result = make_array(statuses, count);
+    std::uint8_t* rows = out.data();
+    ReleasedGil released;
+    slip::parallel_parts(count, size, threads, [&](std::size_t first, std::size_t end) {
+        for (std::size_t i = first; i < end; ++i) {
+            statuses[i] = static_cast<std::int32_t>(
+                slip::copy_payload(payloads[i].first, size, payloads.checksum(i), rows + i * size));
+        }
+    });
+    return result;
+}
+
+void convert(Array<const std::uint8_t, nb::shape<-1, -1, -1, 3>> src, nb::ndarray<> out,
+             std::optional<Array<const float, nb::shape<3, 256>>> table, int threads) {
+    const std::size_t images = src.shape(0), height = src.shape(1), width = src.shape(2);
+    const nb::dlpack::dtype wanted = table ? nb::dtype<float>() : nb::dtype<std::uint8_t>();
+    if (out.dtype() != wanted)
+        throw nb::type_error(table ? "out must be float32 with a table"
+                                   : "out must be uint8 without a table");
+    const std::size_t shape[] = {images, 3, height, width};
+    bool fits = out.ndim() == 4 && out.device_type() == nb::device::cpu::value;
+    for (std::size_t d = 0; fits && d < 4; ++d) fits = out.shape(d) == shape[d];
+    std::int64_t stride = 1;
+    for (std::size_t d = 4; fits && out.size() > 0 && d-- > 0;
+         stride *= static_cast<std::int64_t>(shape[d])) {
+        fits = out.stride(d) == stride || shape[d] == 1;
+    }
+    if (!fits) throw nb::value_error("out must be contiguous [N, 3, H, W] for src [N, H, W, 3]");
+    const std::uint8_t* pixels = src.data();
+    const std::size_t plane = height * width;
+    void* planes = out.data();
+    const float* tables = table ? table->data() : nullptr;
+    ReleasedGil released;
+    slip::parallel_pixels(
+        images, plane, threads, [&](std::size_t i, std::size_t at, std::size_t count) {
+            const std::uint8_t* from = pixels + 3 * (i * plane + at);
+            const std::size_t to = 3 * i * plane + at;
+            if (tables) {
+                slip::look_up_pixels(from, count, tables, static_cast<float*>(planes) + to, plane);
+            } else {
+                slip::separate_pixels(from, count, static_cast<std::uint8_t*>(planes) + to, plane);
+            }
+        });
+}
+
+using Bytes = Made<std::uint8_t>;
+
+Bytes as_array(slip::FileBytes& file) {
+    std::uint8_t* data = file.data.release();
+    if (!data) data = static_cast<std::uint8_t*>(std::malloc(1));
+    nb::capsule owner(data, [](void* p) noexcept { std::free(p); });
+    return Bytes(data, {file.size}, owner);
+}
+
+std::tuple<nb::typed<nb::list, Bytes>, Made<std::int32_t, 2>, Made<std::int32_t>> read_files(
+    nb::typed<nb::list, nb::bytes> paths, int threads) {
+    std::vector<std::string> names;
+    for (nb::handle path : paths) {
+        if (!PyBytes_Check(path.ptr())) throw nb::type_error("paths must be bytes: os.fsencode");
+        const auto bytes = nb::borrow<nb::bytes>(path);
+        names.emplace_back(bytes.c_str(), bytes.size());
+    }
+    const std::size_t count = names.size();
+    std::vector<slip::FileBytes> files(count);
+    std::int32_t *sizes, *errors;
+    auto size_array = make_array(sizes, count, std::size_t{2});
+    auto error_array = make_array(errors, count);
+    {
+        ReleasedGil released;
+        slip::parallel_for(count, threads, [&](std::size_t i) {
+            // A zero byte would cut the name short and open another file.
+            if (names[i].find('\0') == std::string::npos) {
+                files[i] = slip::read_file(names[i].c_str());
+            } else {
+                files[i].error = EINVAL;
+            }
+            slip::PictureSize size;
+            const bool known = slip::find_jpeg_size(files[i].data.get(), files[i].size, size);
+            sizes[2 * i] = known ? size.width : 0;
+            sizes[2 * i + 1] = known ? size.height : 0;
+            errors[i] = files[i].error;
+        });
+    }
+    nb::list arrays;
+    for (slip::FileBytes& file : files) arrays.append(as_array(file));
+    return {nb::borrow<nb::typed<nb::list, Bytes>>(arrays), size_array, error_array};
 }
 
 }  // namespace
@@ -371,6 +559,12 @@ NB_MODULE(_native, m) {
         .def_ro("oriented", &Result::oriented)
         .def_ro("trailing_bytes", &Result::trailing_bytes);
 
+    nb::class_<slip::Order>(m, "Order", "A shuffled order of `count` samples.")
+        .def("__init__", &make_order, "count"_a, "seed"_a, "epoch"_a)
+        .def("at", &order_at, "positions"_a, "Which samples stand at these places of the order.");
+
+    m.def("philox", &philox, "seed"_a, "epoch"_a, "samples"_a, "op"_a, "blocks"_a,
+          "Random numbers of an operation, a function of all arguments: 4 * blocks per sample.");
     m.def("crc32c", &crc32c, "data"_a, "seed"_a = 0,
           "CRC-32C of a buffer; `seed` continues an earlier one.");
     m.def("crc32c_many", &crc32c_many, "data"_a, "offsets"_a, "lengths"_a, "threads"_a,
@@ -384,9 +578,16 @@ NB_MODULE(_native, m) {
     m.def("coefficients", &coefficients, "picture"_a,
           "Quantized DCT coefficients and quantization tables of a JPEG file or a tile record.");
     m.def("decode_batch", &decode_batch, "maps"_a, "map_ids"_a, "offsets"_a, "lengths"_a,
-          "codings"_a, "checksums"_a.none(), "boxes"_a, "flips"_a, "out"_a.noconvert(), "filter"_a,
-          "pass_order"_a, "threads"_a,
+          "codings"_a, "checksums"_a.none(), "boxes"_a, "flips"_a, "resized"_a.none(),
+          "out"_a.noconvert(), "filter"_a, "pass_order"_a, "threads"_a,
           "Decode, crop, resize and flip pictures into `out`; one status per picture.");
+    m.def("gather", &gather, "maps"_a, "map_ids"_a, "offsets"_a, "lengths"_a, "checksums"_a.none(),
+          "out"_a.noconvert(), "threads"_a,
+          "Copy payloads of equal length into the rows of `out`; one status per payload.");
+    m.def("convert", &convert, "src"_a, "out"_a.noconvert(), "table"_a.none(), "threads"_a,
+          "Pixels [N, H, W, 3] into planes [N, 3, H, W], or into their entries in table[3, 256].");
+    m.def("read_files", &read_files, "paths"_a, "threads"_a,
+          "Read whole files: their bytes, (width, height) where they are JPEGs, and errnos.");
     m.def(
         "status_text",
         [](int code) { return std::string(slip::status_text(static_cast<slip::Status>(code))); },

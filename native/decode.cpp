@@ -87,15 +87,15 @@ std::size_t length_of(const TileRecord& record, std::size_t first, std::size_t e
 // Decoded rows of MCUs on their way into the target.
 class Output {
   public:
-    Status begin(const JpegHeader& header, const Region& region, const Box& box,
+    Status begin(const JpegHeader& header, const Region& region, const Needed& needed,
                  const Target& target, Scratch& scratch) {
+        box_ = needed.box;
         if (!planes.prepare(header, region, scratch) ||
-            !rows_.prepare(planes, header, box, scratch))
+            !rows_.prepare(planes, header, box_, scratch))
             return Status::memory;
         frame_ = &header.frame;
         region_ = region;
-        box_ = box;
-        return finisher_.begin(box.width, box.height, target, scratch);
+        return finisher_.begin(needed, target, scratch);
     }
 
     // The blocks of this row of MCUs are in `planes`. The triangle filter needs the chroma row
@@ -117,13 +117,13 @@ class Output {
     Box box_;
 };
 
-Status decode_tiles(const TileRecord& record, const Box& box, const Target& target,
+Status decode_tiles(const TileRecord& record, const Needed& needed, const Target& target,
                     Scratch& scratch) {
     const Frame& frame = record.header.frame;
     McuPlan plan;
     Status status = plan_mcu(record.header, scratch.dc, scratch.ac, plan);
     if (status != Status::ok) return status;
-    Region region = region_of(frame, box);
+    Region region = region_of(frame, needed.box);
     const int first_tile = region.left / record.tile_mcus;
     const int end_tile = Frame::ceil_div(region.right, record.tile_mcus);
     region.left = first_tile * record.tile_mcus;
@@ -131,7 +131,7 @@ Status decode_tiles(const TileRecord& record, const Box& box, const Target& targ
     if (!reserve_blocks(scratch, 2 * static_cast<std::size_t>(record.tile_mcus) * plan.block_count))
         return Status::memory;
     Output output;
-    status = output.begin(record.header, region, box, target, scratch);
+    status = output.begin(record.header, region, needed, target, scratch);
     if (status != Status::ok) return status;
     std::size_t done = 0, offset = 0;  // `offset` is where segment number `done` starts
     for (int row = region.top; row < region.bottom; ++row) {
@@ -196,7 +196,7 @@ std::int64_t bits_left(const Stream& s, std::size_t size) {
 }
 
 Status decode_scan(const JpegHeader& header, const std::uint8_t* data, std::size_t size,
-                   const Box& box, const Target& target, Scratch& scratch) {
+                   const Needed& needed, const Target& target, Scratch& scratch) {
     const Frame& frame = header.frame;
     if (frame.block_count() / 4 > static_cast<std::int64_t>(size)) return Status::dimensions;
     McuPlan plan;
@@ -204,11 +204,11 @@ Status decode_scan(const JpegHeader& header, const std::uint8_t* data, std::size
     Status status = unstuff(data + header.size, size - header.size, header, scratch, scan);
     if (status == Status::ok) status = plan_mcu(header, scratch.dc, scratch.ac, plan);
     if (status != Status::ok) return status;
-    const Region region = region_of(frame, box);
+    const Region region = region_of(frame, needed.box);
     const std::size_t row_blocks = static_cast<std::size_t>(frame.mcus_per_row) * plan.block_count;
     if (!reserve_blocks(scratch, row_blocks)) return Status::memory;
     Output output;
-    status = output.begin(header, region, box, target, scratch);
+    status = output.begin(header, region, needed, target, scratch);
     if (status != Status::ok) return status;
     auto* blocks = scratch.blocks.as<std::int16_t>();
     std::uint8_t* last = scratch.last.data();
@@ -253,19 +253,27 @@ Status decode_scan(const JpegHeader& header, const std::uint8_t* data, std::size
     return Status::ok;
 }
 
+// From a whole picture of `width` pixels a row.
+Status finish_pixels(const std::uint8_t* pixels, int width, const Needed& needed,
+                     const Target& target, Scratch& scratch) {
+    const std::size_t stride = std::size_t{3} * width;
+    PixelRows rows{pixels + needed.box.y * stride + std::size_t{3} * needed.box.x, stride,
+                   needed.box.width};
+    Finisher finisher;
+    const Status status = finisher.begin(needed, target, scratch);
+    if (status == Status::ok) finisher.take_all(rows);
+    return status;
+}
+
 Status decode_with_libjpeg(const Picture& picture, const Box& box, const Target& target,
                            Scratch& scratch) {
     FileSize size;
-    Status status = decode_file_whole(picture.data, picture.size, scratch.file, size);
+    const Status status = decode_file_whole(picture.data, picture.size, scratch.file, size);
     if (status != Status::ok) return status;
-    if (!inside(box, size.width, size.height)) return Status::box;
-    const std::size_t stride = std::size_t{3} * size.width;
-    PixelRows rows{scratch.file.data() + box.y * stride + std::size_t{3} * box.x, stride,
-                   box.width};
-    Finisher finisher;
-    status = finisher.begin(box.width, box.height, target, scratch);
-    if (status == Status::ok) finisher.take_all(rows);
-    return status;
+    Needed needed;
+    if (!inside(box, size.width, size.height) || !needed_for(target, box, needed))
+        return Status::box;
+    return finish_pixels(scratch.file.data(), size.width, needed, target, scratch);
 }
 
 }  // namespace
@@ -273,18 +281,21 @@ Status decode_with_libjpeg(const Picture& picture, const Box& box, const Target&
 Status decode_picture(const Picture& picture, const Box& box, const Target& target,
                       Scratch& scratch) {
     JpegHeader& header = scratch.record.header;
+    Needed needed;
+    const auto possible = [&] {
+        return inside(box, header.frame.width, header.frame.height) &&
+               needed_for(target, box, needed);
+    };
     if (picture.coding == Coding::tiles) {
         const Status status = parse_tile_record(picture.data, picture.size, scratch.record);
         if (status != Status::ok) return status;
-        return inside(box, header.frame.width, header.frame.height)
-                   ? decode_tiles(scratch.record, box, target, scratch)
-                   : Status::box;
+        return possible() ? decode_tiles(scratch.record, needed, target, scratch) : Status::box;
     }
     if (picture.size < 3 || std::memcmp(picture.data, "\xFF\xD8\xFF", 3) != 0)
         return Status::unsupported;
     if (parse_jpeg_header(picture.data, picture.size, header) == Status::ok) {
-        if (!inside(box, header.frame.width, header.frame.height)) return Status::box;
-        if (decode_scan(header, picture.data, picture.size, box, target, scratch) == Status::ok)
+        if (!possible()) return Status::box;
+        if (decode_scan(header, picture.data, picture.size, needed, target, scratch) == Status::ok)
             return Status::ok;
     }
     return decode_with_libjpeg(picture, box, target, scratch);
@@ -292,11 +303,9 @@ Status decode_picture(const Picture& picture, const Box& box, const Target& targ
 
 Status resize_picture(const std::uint8_t* pixels, int width, int height, const Target& target,
                       Scratch& scratch) {
-    PixelRows rows{pixels, std::size_t{3} * width, width};
-    Finisher finisher;
-    const Status status = finisher.begin(width, height, target, scratch);
-    if (status == Status::ok) finisher.take_all(rows);
-    return status;
+    Needed needed;
+    if (!needed_for(target, {0, 0, width, height}, needed)) return Status::box;
+    return finish_pixels(pixels, width, needed, target, scratch);
 }
 
 }  // namespace SLIP_ISA

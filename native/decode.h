@@ -33,12 +33,21 @@ enum class PassOrder : int {
 
 inline bool is_pass_order(int number) { return number >= 0 && number <= 2; }
 
+constexpr int kLongestSide = 1 << 24;  // of anything; far from overflowing an int
+
+// Where a target lies in the whole resized crop.
+struct Window {
+    int full_width, full_height;
+    int left, top;
+};
+
 struct Target {
     std::uint8_t* pixels;  // height rows of width RGB pixels, without gaps
     int width, height;
     Filter filter;
     PassOrder order;
     bool mirror, upside_down;
+    const Window* window = nullptr;  // null: the target is the whole resized crop
 };
 
 // What a thread keeps from picture to picture.
@@ -49,8 +58,8 @@ struct ScratchDeleter {
 using ScratchPtr = std::unique_ptr<Scratch, ScratchDeleter>;
 ScratchPtr make_scratch();
 
-// Equal to Pillow's crop(box).resize(size, filter) and transpose. Nothing is promised about the
-// pixels unless the status is ok.
+// Equal to Pillow's crop(box).resize(size, filter), cropped to the window, and transpose. Nothing
+// is promised about the pixels unless the status is ok.
 Status decode_picture(const Picture& picture, const Box& box, const Target& target,
                       Scratch& scratch);
 

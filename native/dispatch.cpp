@@ -1,4 +1,5 @@
 // Chooses the fastest version of the engine that this processor can run.
+#include "convert.h"
 #include "isa.h"
 #include "scratch.h"
 
@@ -49,6 +50,22 @@ Status resize_picture(const std::uint8_t* pixels, int width, int height, const T
     if (use_modern()) return modern::resize_picture(pixels, width, height, target, scratch);
 #endif
     return baseline::resize_picture(pixels, width, height, target, scratch);
+}
+
+void separate_pixels(const std::uint8_t* pixels, std::size_t count, std::uint8_t* planes,
+                     std::size_t plane) {
+#if defined(SLIP_HAS_MODERN)
+    if (use_modern()) return modern::separate_pixels(pixels, count, planes, plane);
+#endif
+    baseline::separate_pixels(pixels, count, planes, plane);
+}
+
+void look_up_pixels(const std::uint8_t* pixels, std::size_t count, const float* tables,
+                    float* planes, std::size_t plane) {
+#if defined(SLIP_HAS_MODERN)
+    if (use_modern()) return modern::look_up_pixels(pixels, count, tables, planes, plane);
+#endif
+    baseline::look_up_pixels(pixels, count, tables, planes, plane);
 }
 
 }  // namespace slip

@@ -22,15 +22,43 @@ struct PixelRows {
     }
 };
 
-inline bool vertical_first(int width, int height, const Target& target) {
-    switch (target.order) {
+// The order hangs on the whole resize, however little of it is wanted.
+inline bool vertical_first(const Stretch& across, const Stretch& down, PassOrder order) {
+    switch (order) {
         case PassOrder::horizontal_first: return false;
         case PassOrder::tall_first:
-            return height > std::int64_t{100} * width && target.height < height;
+            return down.input > std::int64_t{100} * across.input && down.output < down.input;
         case PassOrder::taller_first:
-            return height > target.height && height - target.height > 2 * (width - target.width);
+            return down.input > down.output &&
+                   down.input - down.output > 2 * (across.input - across.output);
     }
     return false;
+}
+
+// What a target needs: parts of the two directions, and the box of the picture they are made of.
+struct Needed {
+    Stretch across, down;
+    Box box;
+};
+
+// False if the target's window is not inside the resized crop.
+inline bool needed_for(const Target& target, const Box& box, Needed& needed) {
+    const Window whole{target.width, target.height, 0, 0};
+    const Window& window = target.window ? *target.window : whole;
+    const auto fits = [](int full, int first, int count) {
+        return full <= kLongestSide && first >= 0 && count <= full && first <= full - count;
+    };
+    if (!fits(window.full_width, window.left, target.width) ||
+        !fits(window.full_height, window.top, target.height)) {
+        return false;
+    }
+    needed.across =
+        stretch_of(box.width, window.full_width, window.left, target.width, target.filter);
+    needed.down =
+        stretch_of(box.height, window.full_height, window.top, target.height, target.filter);
+    needed.box = {box.x + needed.across.begin, box.y + needed.down.begin, needed.across.size,
+                  needed.down.size};
+    return true;
 }
 
 // Turns the rows of a crop into the target. A row is three rows of bytes, red, green and blue;
@@ -38,26 +66,27 @@ inline bool vertical_first(int width, int height, const Target& target) {
 // are made of is still in the cache.
 class Finisher {
   public:
-    Status begin(int width, int height, const Target& target, Scratch& scratch) {
+    Status begin(const Needed& needed, const Target& target, Scratch& scratch) {
         target_ = &target;
         scratch_ = &scratch;
-        width_ = width;
-        height_ = height;
+        width_ = needed.box.width;
+        height_ = needed.box.height;
         next_row_ = next_output_ = 0;
-        const bool same = width == target.width && height == target.height;
-        if (target.filter == Filter::nearest && !same) return begin_nearest();
+        const bool same =
+            needed.across.input == needed.across.output && needed.down.input == needed.down.output;
+        if (target.filter == Filter::nearest && !same) return begin_nearest(needed);
         Axis &across = scratch.horizontal, &down = scratch.vertical;
-        if (!across.prepare(width, target.width, target.filter, Direction::across, target.mirror) ||
-            !down.prepare(height, target.height, target.filter, Direction::down,
-                          target.upside_down)) {
+        if (!across.prepare(needed.across, target.filter, Direction::across, target.mirror) ||
+            !down.prepare(needed.down, target.filter, Direction::down, target.upside_down)) {
             return Status::memory;
         }
-        way_ = !across.identity && !down.identity && vertical_first(width, height, target)
+        way_ = !across.identity && !down.identity &&
+                       vertical_first(needed.across, needed.down, target.order)
                    ? Way::down_across
                    : Way::across_down;
-        plane_ = padded(width + across.taps);
+        plane_ = padded(width_ + across.taps);
         narrow_plane_ = grouped(target.width);
-        const std::size_t all_rows = static_cast<std::size_t>(height) + down.taps;
+        const std::size_t all_rows = static_cast<std::size_t>(height_) + down.taps;
         const std::size_t whole = way_ == Way::down_across ? all_rows : 0,
                           narrow = way_ == Way::down_across ? 0 : all_rows;
         return scratch.rows.reserve((whole + 1) * 3 * plane_) &&
@@ -102,12 +131,12 @@ class Finisher {
         interleave(row, row + plane, row + 2 * plane, target_->width, target_row(y));
     }
 
-    Status begin_nearest() {
+    Status begin_nearest(const Needed& needed) {
         way_ = Way::nearest;
         plane_ = padded(width_);
         narrow_plane_ = grouped(target_->width);
-        return nearest_positions(width_, target_->width, scratch_->columns) &&
-                       nearest_positions(height_, target_->height, scratch_->lines) &&
+        return nearest_positions(needed.across, scratch_->columns) &&
+                       nearest_positions(needed.down, scratch_->lines) &&
                        scratch_->rows.reserve(3 * plane_) &&
                        scratch_->narrowed.reserve(3 * narrow_plane_)
                    ? Status::ok

@@ -1,4 +1,4 @@
-// The functions of decode.cpp as compiled for each instruction set.
+// The functions of decode.cpp and convert.cpp as compiled for each instruction set.
 #pragma once
 
 #include "decode.h"
@@ -11,6 +11,10 @@ namespace slip {
                           Scratch& scratch);                                                       \
     Status resize_picture(const std::uint8_t* pixels, int width, int height, const Target& target, \
                           Scratch& scratch);                                                       \
+    void separate_pixels(const std::uint8_t* pixels, std::size_t count, std::uint8_t* planes,      \
+                         std::size_t plane);                                                       \
+    void look_up_pixels(const std::uint8_t* pixels, std::size_t count, const float* tables,        \
+                        float* planes, std::size_t plane);                                         \
     }
 
 SLIP_DECLARE(baseline)

@@ -157,6 +157,29 @@ bool complete_frame(Frame& frame) {
     return true;
 }
 
+bool find_jpeg_size(const std::uint8_t* data, std::size_t size, PictureSize& picture) {
+    if (size < 4 || data[0] != 0xFF || data[1] != SOI) return false;
+    for (std::size_t pos = 2; pos + 4 <= size;) {
+        const int marker = data[pos + 1];
+        if (data[pos] != 0xFF) return false;
+        if (marker == 0xFF) {  // fill byte
+            ++pos;
+            continue;
+        }
+        if (marker < SOF0 || (marker >= RST0 && marker <= SOS)) return false;
+        const std::size_t length = u16(data + pos + 2);
+        if (length < 2 || length > size - pos - 2) return false;
+        // All SOFs; DHT, JPG and DAC stand between them.
+        if (marker <= 0xCF && marker != DHT && marker != 0xC8 && marker != 0xCC) {
+            if (length < 8) return false;
+            picture = {u16(data + pos + 7), u16(data + pos + 5)};
+            return picture.width > 0 && picture.height > 0;
+        }
+        pos += 2 + length;
+    }
+    return false;
+}
+
 Status parse_jpeg_header(const std::uint8_t* data, std::size_t size, JpegHeader& header) {
     header = JpegHeader{};
     if (size < 4 || data[0] != 0xFF || data[1] != SOI || data[2] != 0xFF)

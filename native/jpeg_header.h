@@ -67,6 +67,13 @@ struct JpegHeader {
 // multi-scan, four-component and oddly sampled files, and for data that is no JPEG at all.
 Status parse_jpeg_header(const std::uint8_t* data, std::size_t size, JpegHeader& header);
 
+// Width and height of any JPEG, also of those that parse_jpeg_header leaves alone. False where they
+// cannot be told from the markers in front of the picture.
+struct PictureSize {
+    int width = 0, height = 0;
+};
+bool find_jpeg_size(const std::uint8_t* data, std::size_t size, PictureSize& picture);
+
 // Fills the numbers that follow from size and sampling. False if the sampling is one we do not
 // decode.
 bool complete_frame(Frame& frame);

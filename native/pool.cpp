@@ -16,41 +16,57 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-// One call of parallel_for. Shared with the workers, so that a worker that wakes up late still has
-// something to look at.
+// One call of parallel_for. Shared with the helpers, so that one that leaves late still has
+// something to leave.
 struct Job {
-    std::size_t count = 0;
-    const std::function<void(std::size_t)>* work = nullptr;
+    Job(std::size_t count, const std::function<void(std::size_t)>& work)
+        : count(count), work(&work) {}
+
+    const std::size_t count;
+    const std::function<void(std::size_t)>* const work;  // gone once the caller returns
     std::atomic<std::size_t> next{0};
-    int helpers_wanted = 0;  // guarded by Pool::mutex
-    int helpers_active = 0;  // guarded by Pool::mutex
+    // Guarded by Pool::mutex.
+    int helpers_wanted = 0, helpers_active = 0;
+    std::condition_variable helper_done;
 
     void take_items() {
         for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) (*work)(i);
     }
+    bool wants_help() const {
+        return helpers_wanted > 0 && next.load(std::memory_order_relaxed) < count;
+    }
 };
 
 struct Pool {
-    std::mutex turn;  // one job at a time
     std::mutex mutex;
-    std::condition_variable work_there, helper_done;
-    std::shared_ptr<Job> job;
+    std::condition_variable work_there;
+    std::vector<std::shared_ptr<Job>> jobs;  // of all callers at work, oldest first
     int threads = 0;
+
+    // The oldest first: its caller has waited longest.
+    std::shared_ptr<Job> job_to_help() const {
+        for (const auto& job : jobs) {
+            if (job->wants_help()) return job;
+        }
+        return nullptr;
+    }
 
     void help() {
         std::unique_lock lock(mutex);
         for (;;) {
-            work_there.wait(lock, [&] { return job && job->helpers_wanted > 0; });
-            std::shared_ptr<Job> mine = job;
-            --mine->helpers_wanted;
-            ++mine->helpers_active;
+            std::shared_ptr<Job> job;
+            work_there.wait(lock, [&] { return (job = job_to_help()) != nullptr; });
+            --job->helpers_wanted;
+            ++job->helpers_active;
             lock.unlock();
-            mine->take_items();
+            job->take_items();
             lock.lock();
-            if (--mine->helpers_active == 0) helper_done.notify_all();
+            if (--job->helpers_active == 0) job->helper_done.notify_one();
         }
     }
 
+    // As many as the call that asks for most: those of its helpers that have run out of items are
+    // there for the others.
     void start_threads(int wanted) {
         while (threads < wanted) {
             try {
@@ -64,23 +80,21 @@ struct Pool {
     }
 
     void run(std::size_t count, int helpers, const std::function<void(std::size_t)>& work) {
-        std::lock_guard one_at_a_time(turn);
-        auto mine = std::make_shared<Job>();
-        mine->count = count;
-        mine->work = &work;
+        const auto mine = std::make_shared<Job>(count, work);
         {
             std::lock_guard lock(mutex);
             start_threads(helpers);
-            mine->helpers_wanted = std::min(helpers, threads);
-            job = mine;
+            helpers = std::min(helpers, threads);
+            mine->helpers_wanted = helpers;
+            jobs.push_back(mine);
         }
-        work_there.notify_all();
+        // A helper that is at work elsewhere looks for the next job by itself.
+        for (int i = 0; i < helpers; ++i) work_there.notify_one();
         mine->take_items();
         std::unique_lock lock(mutex);
-        mine->helpers_wanted =
-            0;  // a helper that has not started yet stays away: `work` is about to go
-        helper_done.wait(lock, [&] { return mine->helpers_active == 0; });
-        job.reset();
+        // A helper that has not started yet stays away: `work` is about to go.
+        jobs.erase(std::find(jobs.begin(), jobs.end(), mine));
+        mine->helper_done.wait(lock, [&] { return mine->helpers_active == 0; });
     }
 };
 

@@ -47,7 +47,13 @@ struct Span {
 
 struct Geometry {
     int input;
-    double scale, support;
+    double scale, filter_scale, support;
+
+    Geometry(int input, int output, double filter_support)
+        : input(input),
+          scale(static_cast<double>(input) / output),
+          filter_scale(scale < 1.0 ? 1.0 : scale),
+          support(filter_support * filter_scale) {}
 
     Span span(int i) const {
         const double center = 0.0 + (i + 0.5) * scale;
@@ -57,10 +63,11 @@ struct Geometry {
 };
 
 template <double (*value)(double)>
-void fill_weights(const Geometry& geometry, double step, int output, bool mirror, int taps,
+void fill_weights(const Geometry& geometry, const Stretch& stretch, bool mirror, int taps,
                   double* scratch, std::int32_t* first, std::int32_t* weights) {
-    for (int i = 0; i < output; ++i) {
-        const Span span = geometry.span(mirror ? output - 1 - i : i);
+    const double step = 1.0 / geometry.filter_scale;
+    for (int i = 0; i < stretch.count; ++i) {
+        const Span span = geometry.span(stretch.first + (mirror ? stretch.count - 1 - i : i));
         double sum = 0.0;
         for (int t = 0; t < span.count; ++t) {
             scratch[t] = value((t + span.begin - span.center + 0.5) * step);
@@ -70,11 +77,11 @@ void fill_weights(const Geometry& geometry, double step, int output, bool mirror
         for (int t = 0; t < span.count; ++t)
             out[t] = to_fixed(sum != 0.0 ? scratch[t] / sum : scratch[t]);
         std::fill(out + span.count, out + taps, 0);
-        first[i] = span.begin;
+        first[i] = span.begin - stretch.begin;
     }
 }
 
-using Fill = void (*)(const Geometry&, double, int, bool, int, double*, std::int32_t*,
+using Fill = void (*)(const Geometry&, const Stretch&, bool, int, double*, std::int32_t*,
                       std::int32_t*);
 
 struct Kernel {
@@ -168,6 +175,18 @@ bool fill_windows(const std::int32_t* first, int quads, std::int32_t* base, std:
     return true;
 }
 
+// Calls visit(output, input or -1) for the outputs before `end`. Pillow adds the step up instead of
+// multiplying it, and so do we: the rounding errors must be the same.
+template <class Visit>
+void each_nearest(int input, int output, int end, Visit&& visit) {
+    const double step = static_cast<double>(input) / output;
+    double at = 0.0 + step * 0.5;
+    for (int i = 0; i < end; ++i, at += step) {
+        const int index = at < 0.0 ? -1 : static_cast<int>(at);
+        visit(i, index < input ? index : -1);
+    }
+}
+
 int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
 // How the weights of one group are laid out.
@@ -185,26 +204,46 @@ Grouping grouping_of(Split way) {
 
 }  // namespace
 
-bool Axis::prepare(int input_size, int output_size, Filter filter, Direction direction,
-                   bool mirror) {
-    input = input_size;
-    output = output_size;
-    identity = input_size == output_size;
+Stretch stretch_of(int input, int output, int first, int count, Filter filter) {
+    Stretch stretch{input, output, first, count, 0, input};
+    if (count == output) return stretch;
+    int begin = first, end = first + count;
+    if (input != output && filter == Filter::nearest) {
+        begin = input;
+        end = 0;
+        each_nearest(input, output, first + count, [&](int i, int at) {
+            if (i < first || at < 0) return;
+            begin = std::min(begin, at);
+            end = std::max(end, at + 1);
+        });
+        if (begin >= end) begin = 0, end = 1;
+    } else if (input != output) {
+        const Geometry geometry(input, output, kernel_of(filter).support);
+        const Span last = geometry.span(first + count - 1);
+        begin = geometry.span(first).begin;
+        end = last.begin + last.count;
+    }
+    stretch.begin = begin;
+    stretch.size = end - begin;
+    return stretch;
+}
+
+bool Axis::prepare(const Stretch& stretch, Filter filter, Direction direction, bool mirror) {
+    output = stretch.count;
+    identity = stretch.input == stretch.output;
     taps = 0;
     if (identity) return true;
     const Kernel kernel = kernel_of(filter);
-    const double scale = static_cast<double>(input_size) / output_size;
-    const double filter_scale = scale < 1.0 ? 1.0 : scale;
-    const Geometry geometry{input_size, scale, kernel.support * filter_scale};
+    const Geometry geometry(stretch.input, stretch.output, kernel.support);
     int most = 0;
-    for (int i = 0; i < output_size; ++i) most = std::max(most, geometry.span(i).count);
+    for (int i = 0; i < output; ++i) most = std::max(most, geometry.span(stretch.first + i).count);
 
     // Four neighbouring outputs start at most ceil(3 * scale) apart.
-    const bool narrow = std::ceil(3 * scale) + kTapGroup <= kWindow;
+    const bool narrow = std::ceil(3 * geometry.scale) + kTapGroup <= kWindow;
     way = direction == Direction::down ? Split::columns : narrow ? Split::windows : Split::runs;
     const Grouping grouping = grouping_of(way);
     taps = round_up(most, grouping.taps);
-    const int padded = round_up(output_size, direction == Direction::across ? kOutputGroup : 1);
+    const int padded = round_up(output, direction == Direction::across ? kOutputGroup : 1);
     const int quads = way == Split::windows ? padded / kTapGroup : 0, groups = taps / grouping.taps;
     const std::size_t count = static_cast<std::size_t>(taps) * padded;
     const std::size_t split_words =
@@ -223,11 +262,10 @@ bool Axis::prepare(int input_size, int output_size, Filter filter, Direction dir
     auto* fixed = positions + padded;
     auto* windows = fixed + count;
 
-    kernel.fill(geometry, 1.0 / filter_scale, output_size, mirror, taps, scratch, positions, fixed);
-    for (int i = output_size; i < padded;
-         ++i) {  // the last group is complete, with copies of the last
-        positions[i] = positions[output_size - 1];
-        std::copy_n(fixed + static_cast<std::size_t>(output_size - 1) * taps, taps,
+    kernel.fill(geometry, stretch, mirror, taps, scratch, positions, fixed);
+    for (int i = output; i < padded; ++i) {  // the last group is complete, with copies of the last
+        positions[i] = positions[output - 1];
+        std::copy_n(fixed + static_cast<std::size_t>(output - 1) * taps, taps,
                     fixed + static_cast<std::size_t>(i) * taps);
     }
     negative = kernel.negative;
@@ -253,17 +291,12 @@ bool Axis::prepare(int input_size, int output_size, Filter filter, Direction dir
     return true;
 }
 
-// Pillow adds the step up instead of multiplying it, and so do we: the rounding errors must be the
-// same.
-bool nearest_positions(int input, int output, Buffer& positions) {
-    if (!positions.reserve(sizeof(std::int32_t) * output)) return false;
+bool nearest_positions(const Stretch& stretch, Buffer& positions) {
+    if (!positions.reserve(sizeof(std::int32_t) * stretch.count)) return false;
     auto* out = positions.as<std::int32_t>();
-    const double step = static_cast<double>(input) / output;
-    double at = 0.0 + step * 0.5;
-    for (int i = 0; i < output; ++i, at += step) {
-        const int index = at < 0.0 ? -1 : static_cast<int>(at);
-        out[i] = index < input ? index : -1;
-    }
+    each_nearest(stretch.input, stretch.output, stretch.first + stretch.count, [&](int i, int at) {
+        if (i >= stretch.first) out[i - stretch.first] = at < 0 ? -1 : at - stretch.begin;
+    });
     return true;
 }
 

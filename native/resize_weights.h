@@ -56,13 +56,24 @@ enum class Split {
     columns,  // columns: four taps at once
 };
 
+// One direction of a resize of which only some outputs are wanted: `count` from `first` on, of
+// `output` in all. They are made of `size` inputs from `begin` on, of `input` in all.
+struct Stretch {
+    int input, output;
+    int first, count;
+    int begin, size;
+};
+
+Stretch stretch_of(int input, int output, int first, int count, Filter filter);
+
 // One direction of a resize. Output i is the sum over t of weights[i * taps + t] * input[first[i] +
-// t], rounded at kWeightBits. `taps` is a multiple of kTapGroup, or of kLongGroup for runs; weights
-// behind an output's last input are zero, and first + taps may reach beyond the input.
+// t], rounded at kWeightBits; inputs and outputs are counted from where the stretch has its first.
+// `taps` is a multiple of kTapGroup, or of kLongGroup for runs; weights behind an output's last
+// input are zero, and first + taps may reach beyond the input.
 struct Axis {
-    int input = 0, output = 0;
+    int output = 0;
     int taps = 0;
-    bool identity = false;  // output equals input: no pass needed
+    bool identity = false;  // outputs equal inputs: no pass needed
     bool negative = false;  // some weights may be below zero
     Split way = Split::none;
     const std::int32_t* first = nullptr;
@@ -74,13 +85,13 @@ struct Axis {
     const std::uint8_t* pick = nullptr;
 
     // `mirror` turns the order of the outputs around. False: out of memory.
-    bool prepare(int input_size, int output_size, Filter filter, Direction direction, bool mirror);
+    bool prepare(const Stretch& stretch, Filter filter, Direction direction, bool mirror);
 
   private:
     Buffer memory_;
 };
 
-// Nearest neighbour: the input index of every output, or -1.
-bool nearest_positions(int input, int output, Buffer& positions);
+// Nearest neighbour: the input of every output, counted as in Axis, or -1.
+bool nearest_positions(const Stretch& stretch, Buffer& positions);
 
 }  // namespace slip

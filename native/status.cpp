@@ -8,7 +8,8 @@ const char* status_text(Status status) {
         case Status::unsupported: return "not a picture that the native engine decodes";
         case Status::corrupt: return "damaged data";
         case Status::checksum: return "checksum does not match";
-        case Status::box: return "crop box is empty or outside the picture";
+        case Status::box:
+            return "crop box is empty or outside the picture, or window outside the crop";
         case Status::memory: return "out of memory";
         case Status::record_magic: return "tile record does not start with TJP1";
         case Status::record_size: return "tile record is shorter than its parts";

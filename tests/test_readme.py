@@ -24,4 +24,4 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
         cwd=tmp_path, check=False, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "[30, 224, 224, 3]" in done.stdout
+    assert "[30, 3, 224, 224]" in done.stdout

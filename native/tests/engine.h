@@ -2,6 +2,7 @@
 // here.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #if defined(__aarch64__) && defined(__linux__)
@@ -56,11 +57,15 @@ struct Shape {
     slip::Filter filter = slip::Filter::bilinear;
     slip::PassOrder order = slip::PassOrder::horizontal_first;
     bool mirror = false, upside_down = false;
+    std::optional<slip::Window> window{};
 };
 
+// `shape` must outlive the target.
 inline slip::Target target_of(Image& image, const Shape& shape) {
-    return {image.pixels.data(), shape.width,  shape.height,     shape.filter,
-            shape.order,         shape.mirror, shape.upside_down};
+    return {image.pixels.data(), shape.width,
+            shape.height,        shape.filter,
+            shape.order,         shape.mirror,
+            shape.upside_down,   shape.window ? &*shape.window : nullptr};
 }
 
 struct Decoded {
@@ -83,6 +88,20 @@ inline Shape random_shape(Random& random, int largest) {
             static_cast<slip::PassOrder>(random.between(0, 2)),
             random.chance(2),
             random.chance(3)};
+}
+
+// Of a resized crop that is larger than the target; sometimes as large.
+inline slip::Window random_window(Random& random, const Shape& shape, int most_beyond) {
+    const int beyond_x = random.chance(4) ? 0 : random.between(0, most_beyond);
+    const int beyond_y = random.chance(4) ? 0 : random.between(0, most_beyond);
+    return {shape.width + beyond_x, shape.height + beyond_y, random.between(0, beyond_x),
+            random.between(0, beyond_y)};
+}
+
+inline Shape random_windowed_shape(Random& random, int largest) {
+    Shape shape = random_shape(random, largest);
+    if (random.chance(2)) shape.window = random_window(random, shape, largest);
+    return shape;
 }
 
 // Any box inside, often one that touches an edge.

@@ -90,6 +90,44 @@ void every_start_and_end() {
     }
 }
 
+// A window of a resized crop is a part of the whole resized crop.
+void windows_of_crops() {
+    Random random(57);
+    const slip::ScratchPtr scratch = slip::make_scratch();
+    for (int round = 0; round < 150; ++round) {
+        JpegOptions options = random_options(random, 150);
+        options.sampling = kSamplings[round % std::size(kSamplings)];
+        const Bytes file = make_jpeg(options, random), record = record_of_file(file);
+        for (int i = 0; i < 4; ++i) {
+            const Box box = random_box(random, options.width, options.height);
+            Shape shape = random_shape(random, 60);
+            shape.window = random_window(random, shape, 70);
+            const slip::Window& window = *shape.window;
+            Shape whole{window.full_width, window.full_height, shape.filter, shape.order};
+            const Decoded expected =
+                decode(engines()[0], record, Coding::tiles, box, whole, *scratch);
+            const Image part =
+                flip(crop(expected.image, window.left, window.top, shape.width, shape.height),
+                     shape.mirror, shape.upside_down);
+            check::looking_at(describe(options) + ", " + describe(box));
+            for (const Engine& engine : engines()) {
+                for (const auto& [bytes, coding] :
+                     {std::pair{&record, Coding::tiles}, std::pair{&file, Coding::file}}) {
+                    const Decoded got = decode(engine, *bytes, coding, box, shape, *scratch);
+                    CHECK(got.status == Status::ok);
+                    CHECK(got.image.pixels == part.pixels);
+                }
+            }
+            shape.window->left = shape.window->full_width - shape.width + 1;
+            for (const auto& [bytes, coding] :
+                 {std::pair{&record, Coding::tiles}, std::pair{&file, Coding::file}}) {
+                CHECK(decode(engines()[0], *bytes, coding, box, shape, *scratch).status ==
+                      Status::box);
+            }
+        }
+    }
+}
+
 // Straight from coefficients, so that values appear that no sensible encoder writes. What happens
 // when 16 bits overflow differs between libjpeg's own SIMD versions; the engine follows the one for
 // arm64.
@@ -308,6 +346,7 @@ int main() {
     check::run("crops of every kind of file", crops_of_every_kind_of_file);
     check::run("every small size", every_small_size);
     check::run("every start and end", every_start_and_end);
+    check::run("windows of crops", windows_of_crops);
     check::run("extreme coefficients", extreme_coefficients);
     check::run("harsh pixels", harsh_pixels);
     check::run("sparse blocks", sparse_blocks);

@@ -94,6 +94,69 @@ void many_callers() {
     CHECK(sum == 8 * 200 * 50);
 }
 
+// A call ends while another, begun before it, is still at work.
+void calls_do_not_wait_for_each_other() {
+    std::atomic<int> started{0};
+    std::atomic<bool> second_done{false};
+    std::thread first([&] {
+        parallel_for(2, 2, [&](std::size_t) {
+            ++started;
+            while (!second_done) std::this_thread::yield();
+        });
+    });
+    while (started == 0) std::this_thread::yield();
+    std::atomic<int> items{0};
+    parallel_for(50, 2, [&](std::size_t) { ++items; });
+    CHECK(items == 50);
+    second_done = true;
+    first.join();
+}
+
+// A helper that has no more items in one call goes on to the next while the first call's own thread
+// is still busy.
+void helpers_go_on_to_the_next_call() {
+    std::atomic<bool> helped{false}, first_has_help{false};
+    std::thread first([&] {
+        const auto caller = std::this_thread::get_id();
+        std::atomic<int> arrived{0};
+        parallel_for(2, 2, [&](std::size_t) {
+            ++arrived;
+            while (arrived < 2) std::this_thread::yield();
+            first_has_help = true;
+            if (std::this_thread::get_id() == caller) {
+                while (!helped) std::this_thread::yield();
+            }
+        });
+    });
+    while (!first_has_help) std::this_thread::yield();
+    // Two items that wait for each other: one is the helper's.
+    std::atomic<int> arrived{0};
+    parallel_for(2, 2, [&](std::size_t) {
+        ++arrived;
+        while (arrived < 2) std::this_thread::yield();
+    });
+    helped = true;
+    first.join();
+    CHECK(arrived == 2);
+}
+
+// Each call keeps to its own number of threads, however many the pool has and others use.
+void limits_hold_side_by_side() {
+    parallel_for(100, 8, [](std::size_t) {});
+    std::vector<std::thread> callers;
+    std::atomic<int> over{0};
+    for (int caller = 0; caller < 4; ++caller) {
+        callers.emplace_back([&, caller] {
+            for (int job = 0; job < 10; ++job) {
+                const int threads = 1 + (caller + job) % 3;
+                over += threads_used(12, threads) > static_cast<std::size_t>(threads);
+            }
+        });
+    }
+    for (auto& caller : callers) caller.join();
+    CHECK(over == 0);
+}
+
 // What the work wrote is there when the call returns, without atomics.
 void results_are_visible() {
     for (int round = 0; round < 500; ++round) {
@@ -160,6 +223,9 @@ int main() {
     check::run("work goes on side by side", work_goes_on_side_by_side);
     check::run("thousands of small jobs", thousands_of_small_jobs);
     check::run("many callers", many_callers);
+    check::run("calls do not wait for each other", calls_do_not_wait_for_each_other);
+    check::run("helpers go on to the next call", helpers_go_on_to_the_next_call);
+    check::run("limits hold side by side", limits_hold_side_by_side);
     check::run("results are visible", results_are_visible);
     check::run("a forked child has its own threads", forked_child_has_its_own_threads);
     check::run("fork while busy", fork_while_busy);

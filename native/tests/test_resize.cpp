@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "check.h"
 #include "decode.h"
@@ -17,7 +18,8 @@ constexpr Filter kWeighing[] = {Filter::lanczos, Filter::bilinear, Filter::bicub
 
 // The numbers of one direction, outputs in their natural order.
 void prepare(Axis& axis, int input, int output, Filter filter) {
-    CHECK(axis.prepare(input, output, filter, slip::Direction::down, false));
+    CHECK(axis.prepare(slip::stretch_of(input, output, 0, output, filter), filter,
+                       slip::Direction::down, false));
 }
 
 std::uint8_t rounded(std::int64_t sum) {
@@ -87,6 +89,16 @@ Image plain_nearest(const Image& in, const Shape& shape) {
 }
 
 Image plain_resize(const Image& in, const Shape& shape) {
+    if (shape.window) {
+        Shape whole = shape;
+        whole.window.reset();
+        whole.width = shape.window->full_width;
+        whole.height = shape.window->full_height;
+        whole.mirror = whole.upside_down = false;
+        const Image resized = plain_resize(in, whole);
+        return flip(crop(resized, shape.window->left, shape.window->top, shape.width, shape.height),
+                    shape.mirror, shape.upside_down);
+    }
     Image out;
     if (shape.filter == Filter::nearest) {
         out = plain_nearest(in, shape);
@@ -100,12 +112,18 @@ Image plain_resize(const Image& in, const Shape& shape) {
     return flip(out, shape.mirror, shape.upside_down);
 }
 
+std::string describe(const slip::Window& window) {
+    return ", window at " + std::to_string(window.left) + "," + std::to_string(window.top) +
+           " of " + std::to_string(window.full_width) + "x" + std::to_string(window.full_height);
+}
+
 void check_resize(const Image& in, const Shape& shape, slip::Scratch& scratch) {
     check::looking_at(std::to_string(in.width) + "x" + std::to_string(in.height) + " to " +
                       std::to_string(shape.width) + "x" + std::to_string(shape.height) +
                       ", filter " + std::to_string(static_cast<int>(shape.filter)) + ", order " +
                       std::to_string(static_cast<int>(shape.order)) +
-                      (shape.mirror ? ", mirrored" : ""));
+                      (shape.mirror ? ", mirrored" : "") +
+                      (shape.window ? describe(*shape.window) : ""));
     const Image expected = plain_resize(in, shape);
     for (const Engine& engine : engines()) {
         Image got = make_image(shape.width, shape.height);
@@ -182,6 +200,64 @@ void extreme_shapes() {
                                   random.chance(2)};
                 check_resize(in, shape, *scratch);
             }
+        }
+    }
+}
+
+void windows_of_random_sizes() {
+    Random random(67);
+    const slip::ScratchPtr scratch = slip::make_scratch();
+    for (int round = 0; round < 600; ++round) {
+        const Image in = harsh_image(random.between(1, 160), random.between(1, 160), random);
+        Shape shape = random_shape(random, 90);
+        shape.window = random_window(random, shape, random.chance(2) ? 8 : 120);
+        if (random.chance(4)) {  // without a pass in one direction or both
+            shape.width = random.between(1, in.width);
+            shape.window->full_width = in.width;
+            shape.window->left = random.between(0, in.width - shape.width);
+        }
+        if (random.chance(4)) {
+            shape.height = random.between(1, in.height);
+            shape.window->full_height = in.height;
+            shape.window->top = random.between(0, in.height - shape.height);
+        }
+        check_resize(in, shape, *scratch);
+    }
+}
+
+// Each single output, where a mistake by one input shows.
+void windows_of_one_pixel() {
+    Random random(68);
+    const slip::ScratchPtr scratch = slip::make_scratch();
+    const Image in = harsh_image(61, 33, random);
+    for (int filter = 0; filter <= 4; ++filter) {
+        for (const int size : {7, 33, 61, 100}) {
+            for (int at = 0; at < size; ++at) {
+                Shape shape{1, 1, static_cast<Filter>(filter),
+                            static_cast<PassOrder>(random.between(0, 2))};
+                shape.window = {size, size, at, size - 1 - at};
+                check_resize(in, shape, *scratch);
+            }
+        }
+    }
+}
+
+void windows_outside_are_refused() {
+    const slip::ScratchPtr scratch = slip::make_scratch();
+    const Image in = make_image(20, 20);
+    constexpr int most = std::numeric_limits<int>::max(), least = std::numeric_limits<int>::min();
+    const slip::Window windows[] = {{9, 30, 0, 0},       {30, 9, 0, 0},     {30, 30, 21, 0},
+                                    {30, 30, 0, 21},     {30, 30, -1, 0},   {30, 30, 0, -1},
+                                    {0, 0, 0, 0},        {-5, 30, 0, 0},    {most, 30, 0, 0},
+                                    {30, most, 0, most}, {30, 30, most, 0}, {30, 30, least, least}};
+    for (const slip::Window& window : windows) {
+        for (int filter = 0; filter <= 4; ++filter) {
+            Image out = make_image(10, 10);
+            Shape shape{10, 10, static_cast<Filter>(filter)};
+            shape.window = window;
+            check::looking_at(describe(window));
+            CHECK(slip::resize_picture(in.pixels.data(), 20, 20, target_of(out, shape), *scratch) ==
+                  Status::box);
         }
     }
 }
@@ -282,7 +358,7 @@ void nearest_positions_stay_inside() {
     slip::Buffer buffer;
     for (int input = 1; input < 120; ++input) {
         for (int output = 1; output < 120; ++output) {
-            CHECK(slip::nearest_positions(input, output, buffer));
+            CHECK(slip::nearest_positions({input, output, 0, output, 0, input}, buffer));
             const auto* positions = buffer.as<std::int32_t>();
             for (int i = 0; i < output; ++i) {
                 const double exact = (i + 0.5) * input / output;
@@ -299,6 +375,9 @@ int main() {
     check::run("every small pair", every_small_pair);
     check::run("kernel widths", kernel_widths);
     check::run("extreme shapes", extreme_shapes);
+    check::run("windows of random sizes", windows_of_random_sizes);
+    check::run("windows of one pixel", windows_of_one_pixel);
+    check::run("windows outside are refused", windows_outside_are_refused);
     check::run("same size is a copy", same_size_is_a_copy);
     check::run("flat stays flat", flat_stays_flat);
     check::run("weights are the filters", weights_are_the_filters);

@@ -99,7 +99,7 @@ inline Trial try_record(const Bytes& bytes, Random& random, slip::Scratch& scrat
         all.sound && (all.status == slip::Status::ok) == (trial.status == slip::Status::ok);
     const slip::Box box = any_box(random, width, height);
     const Trial part =
-        try_decode(bytes, slip::Coding::tiles, box, random_shape(random, 60), scratch);
+        try_decode(bytes, slip::Coding::tiles, box, random_windowed_shape(random, 60), scratch);
     trial.sound &= part.sound;
     return trial;
 }
@@ -140,7 +140,7 @@ inline Trial try_file(const Bytes& bytes, Random& random, slip::Scratch& scratch
         if (!rewritten.oriented) trial.sound &= same_coefficients(source, packed);
     }
     const slip::Box box = any_box(random, width, height);
-    const Shape shape = random_shape(random, 60);
+    const Shape shape = random_windowed_shape(random, 60);
     const Trial decoded = try_decode(bytes, slip::Coding::file, box, shape, scratch);
     trial.sound &= decoded.sound;
     if (rewritten.status == slip::Status::ok && !rewritten.oriented && same_everywhere(source)) {

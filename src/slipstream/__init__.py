@@ -6,18 +6,32 @@ Importing this package imports nothing else: every name below is loaded when it 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slipstream.augment.augment import Augment
     from slipstream.errors import SlipstreamError
+    from slipstream.loader.loader import Loader
+    from slipstream.loader.prefetch import prefetch_to_device
     from slipstream.pack.pack import pack_dataset
     from slipstream.store.dataset import open_dataset
 
     __version__: str
 
-__all__ = ["SlipstreamError", "__version__", "open_dataset", "pack_dataset"]
+__all__ = [
+    "Augment",
+    "Loader",
+    "SlipstreamError",
+    "__version__",
+    "open_dataset",
+    "pack_dataset",
+    "prefetch_to_device",
+]
 
 _MODULES = {
+    "Augment": "slipstream.augment.augment",
+    "Loader": "slipstream.loader.loader",
     "SlipstreamError": "slipstream.errors",
     "open_dataset": "slipstream.store.dataset",
     "pack_dataset": "slipstream.pack.pack",
+    "prefetch_to_device": "slipstream.loader.prefetch",
 }
 
 

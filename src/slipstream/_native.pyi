@@ -48,6 +48,19 @@ class Rewritten:
     @property
     def trailing_bytes(self) -> int: ...
 
+class Order:
+    """A shuffled order of `count` samples."""
+
+    def __init__(self, count: int, seed: int, epoch: int) -> None: ...
+
+    def at(self, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+        """Which samples stand at these places of the order."""
+
+def philox(seed: int, epoch: int, samples: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], op: int, blocks: int) -> Annotated[NDArray[numpy.uint32], dict(shape=(None, None))]:
+    """
+    Random numbers of an operation, a function of all arguments: 4 * blocks per sample.
+    """
+
 def crc32c(data: object, seed: int = 0) -> int:
     """CRC-32C of a buffer; `seed` continues an earlier one."""
 
@@ -68,9 +81,24 @@ def coefficients(picture: object) -> list[object]:
     Quantized DCT coefficients and quantization tables of a JPEG file or a tile record.
     """
 
-def decode_batch(maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], codings: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], checksums: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, boxes: Annotated[NDArray[numpy.int32], dict(shape=(None, 4), order='C', device='cpu', writable=False)], flips: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], filter: int, pass_order: int, threads: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+def decode_batch(maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], codings: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], checksums: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, boxes: Annotated[NDArray[numpy.int32], dict(shape=(None, 4), order='C', device='cpu', writable=False)], flips: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], resized: Annotated[NDArray[numpy.int32], dict(shape=(None, 4), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu')], filter: int, pass_order: int, threads: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
     """
     Decode, crop, resize and flip pictures into `out`; one status per picture.
+    """
+
+def gather(maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], checksums: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], threads: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+    """
+    Copy payloads of equal length into the rows of `out`; one status per payload.
+    """
+
+def convert(src: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu', writable=False)], out: NDArray, table: Annotated[NDArray[numpy.float32], dict(shape=(3, 256), order='C', device='cpu', writable=False)] | None, threads: int) -> None:
+    """
+    Pixels [N, H, W, 3] into planes [N, 3, H, W], or into their entries in table[3, 256].
+    """
+
+def read_files(paths: list[bytes], threads: int) -> tuple[list[Annotated[NDArray[numpy.uint8], dict(shape=(None,))]], Annotated[NDArray[numpy.int32], dict(shape=(None, None))], Annotated[NDArray[numpy.int32], dict(shape=(None,))]]:
+    """
+    Read whole files: their bytes, (width, height) where they are JPEGs, and errnos.
     """
 
 def status_text(code: int) -> str:

@@ -26,22 +26,31 @@ def decode(
     size: tuple[int, int],
     number: int,
     flip: int = 0,
+    window: tuple[int, int, int, int] | None = None,
 ) -> tuple[int, np.ndarray]:
+    resized = None if window is None else np.array([window], np.int32)
     out = np.full((1, size[1], size[0], 3), 77, np.uint8)
     status = _native.decode_batch(
         [data], np.zeros(1, np.uint32), np.zeros(1, np.uint64), np.array([len(data)], np.uint64),
         np.array([coding], np.uint8), None, np.array([box], np.int32), np.array([flip], np.uint8),
-        out, number, pass_order(), 1,
+        resized, out, number, pass_order(), 1,
     )  # fmt: skip
     return int(status[0]), out[0]
 
 
 def pillow(
-    data: bytes, box: tuple[int, int, int, int], size: tuple[int, int], number: int, flip: int = 0
+    data: bytes,
+    box: tuple[int, int, int, int],
+    size: tuple[int, int],
+    number: int,
+    flip: int = 0,
+    window: tuple[int, int, int, int] | None = None,
 ) -> np.ndarray:
     x, y, width, height = box
     picture = Image.open(io.BytesIO(data)).convert("RGB").crop((x, y, x + width, y + height))
-    pixels = np.asarray(picture.resize(size, Image.Resampling(number)))
+    full_width, full_height, left, top = window or (*size, 0, 0)
+    picture = picture.resize((full_width, full_height), Image.Resampling(number))
+    pixels = np.asarray(picture.crop((left, top, left + size[0], top + size[1])))
     pixels = pixels[:, ::-1] if flip & 1 else pixels
     return pixels[::-1] if flip & 2 else pixels
 
@@ -135,6 +144,79 @@ def test_any_crop_of_any_file_equals_pillow(data: st.DataObject) -> None:
     assert_equal_to_pillow(file, data.draw(crops(file)))
 
 
+@st.composite
+def windows(draw: Callable, data: bytes) -> tuple:
+    """A crop, of whose resized picture only a part is wanted."""
+    box, full, number, flip = draw(crops(data))
+    size = draw(st.integers(1, full[0])), draw(st.integers(1, full[1]))
+    left, top = draw(st.integers(0, full[0] - size[0])), draw(st.integers(0, full[1] - size[1]))
+    return box, size, number, flip, (*full, left, top)
+
+
+@settings(exact, max_examples=1000)
+@given(st.data())
+def test_any_window_of_any_resized_crop_equals_pillow(data: st.DataObject) -> None:
+    file = data.draw(files())
+    assert_equal_to_pillow(file, data.draw(windows(file)))
+
+
+@pytest.mark.parametrize("filter_name", FILTERS)
+def test_resize_and_center_crop_equals_pillow(filter_name: str) -> None:
+    for width, height in ((500, 375), (375, 500), (90, 80), (224, 300), (1000, 20)):
+        out = io.BytesIO()
+        Image.fromarray(noise(width, height, 1, smooth=True)).save(out, "JPEG", quality=92)
+        shorter = min(width, height)
+        full = max(256, 256 * width // shorter), max(256, 256 * height // shorter)
+        window = (*full, (full[0] - 224) // 2, (full[1] - 224) // 2)
+        number = FILTERS[filter_name]
+        what = ((0, 0, width, height), (224, 224), number, 1, window)
+        assert_equal_to_pillow(out.getvalue(), what)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize("filter_name", FILTERS)
+def test_a_window_is_a_part_of_the_whole_in_every_pass_order(filter_name: str, order: int) -> None:
+    """Also in those of Pillows that are not installed."""
+    number = FILTERS[filter_name]
+    for size, full in (((40, 300), (30, 50)), ((9, 1000), (20, 99)), ((200, 160), (90, 90))):
+        out = io.BytesIO()
+        Image.fromarray(noise(*size, seed=2, smooth=True)).save(out, "JPEG")
+        whole = np.empty((full[1], full[0], 3), np.uint8)
+        _native.resize(np.asarray(Image.open(out)), whole, number, order)
+        part = np.empty((1, 20, 15, 3), np.uint8)
+        status = _native.decode_batch(
+            [out.getvalue()], np.zeros(1, np.uint32), np.zeros(1, np.uint64),
+            np.array([out.tell()], np.uint64), np.zeros(1, np.uint8), None,
+            np.array([(0, 0, *size)], np.int32), np.zeros(1, np.uint8),
+            np.array([(*full, 5, 11)], np.int32), part, number, order, 1,
+        )  # fmt: skip
+        assert status.tolist() == [0]
+        np.testing.assert_array_equal(part[0], whole[11:31, 5:20])
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        (7, 20, 0, 0),
+        (20, 7, 0, 0),
+        (20, 20, 13, 0),
+        (20, 20, 0, 13),
+        (20, 20, -1, 0),
+        (20, 20, 0, -1),
+        (0, 0, 0, 0),
+        (2**31 - 1, 20, 0, 0),
+        (20, 20, 2**31 - 1, 2**31 - 1),
+        (-(2**31), -(2**31), -(2**31), -(2**31)),
+    ],
+)
+def test_a_window_outside_the_resized_crop_is_a_status(window: tuple) -> None:
+    file = _plain_jpeg(0)
+    for coding, payload in ((1, record_of(file)), (0, file)):
+        for number in FILTERS.values():
+            status, _ = decode(payload, coding, (0, 0, 50, 50), (8, 8), number, 0, window)
+            assert status == _native.STATUS_BOX
+
+
 @settings(exact, max_examples=100)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @given(data=st.data())
@@ -147,7 +229,7 @@ def test_every_subsampling_equals_pillow(sampling: str, data: st.DataObject) -> 
         noise(w, h, seed + c, smooth, 1)[..., 0] for c, (w, h) in enumerate(plane_sizes(size, luma))
     ]
     file = compose(planes, size, luma, data.draw(st.integers(5, 100)))
-    what = data.draw(crops(file))
+    what = data.draw(crops(file) | windows(file))
     assert_equal_to_pillow(file, what)
     # Exported, the same picture is one interleaved scan: the engine's own way of reading files.
     assert_equal_to_pillow(_native.export_jpeg(record_of(file)), what)
@@ -158,7 +240,7 @@ def test_every_subsampling_equals_pillow(sampling: str, data: st.DataObject) -> 
 @given(st.data())
 def test_sweep_of_crops_equals_pillow(data: st.DataObject) -> None:
     file = data.draw(files())
-    assert_equal_to_pillow(file, data.draw(crops(file)))
+    assert_equal_to_pillow(file, data.draw(crops(file) | windows(file)))
 
 
 @pytest.mark.parametrize("filter_name", FILTERS)
@@ -223,7 +305,7 @@ def test_threads_give_the_same_pixels_and_one_status_each() -> None:
             data, np.arange(count, dtype=np.uint32), np.zeros(count, np.uint64),
             np.array([len(d) for d in data], np.uint64), np.ones(count, np.uint8), None,
             np.tile(np.array([3, 5, 90, 70], np.int32), (count, 1)), np.zeros(count, np.uint8),
-            out, FILTERS["bilinear"], pass_order(), threads,
+            None, out, FILTERS["bilinear"], pass_order(), threads,
         )  # fmt: skip
         assert [i for i in range(count) if status[i] != _native.STATUS_OK] == [5]
         out[5] = 0
@@ -254,7 +336,7 @@ def test_a_checksum_that_does_not_match_is_a_status() -> None:
         [record], np.zeros(1, np.uint32), np.zeros(1, np.uint64),
         np.array([len(record)], np.uint64), np.ones(1, np.uint8),
         np.array([_native.crc32c(record) ^ 1], np.uint32), np.array([[0, 0, 9, 9]], np.int32),
-        np.zeros(1, np.uint8), out, FILTERS["box"], pass_order(), 1,
+        np.zeros(1, np.uint8), None, out, FILTERS["box"], pass_order(), 1,
     )  # fmt: skip
     assert status[0] == _native.STATUS_CHECKSUM
 
@@ -289,7 +371,8 @@ def test_output_that_would_be_copied_is_refused() -> None:
         _native.decode_batch(
             [file], np.zeros(1, np.uint32), np.zeros(1, np.uint64),
             np.array([len(file)], np.uint64), np.zeros(1, np.uint8), None,
-            np.array([[0, 0, 9, 9]], np.int32), np.zeros(1, np.uint8), out, 2, pass_order(), 1,
+            np.array([[0, 0, 9, 9]], np.int32), np.zeros(1, np.uint8), None, out, 2,
+            pass_order(), 1,
         )  # fmt: skip
 
 

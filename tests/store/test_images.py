@@ -2,6 +2,8 @@
 
 import io
 import multiprocessing
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,14 @@ from slipstream.pack.pack import pack_source
 from slipstream.pack.pictures import PictureOptions
 from slipstream.pack.sources.detect import open_source
 from slipstream.store.dataset import Dataset
-from slipstream.store.images import FILTERS, decode_images, status_text
+from slipstream.store.images import (
+    FILTERS,
+    decode_images,
+    decode_rows,
+    decode_whole,
+    open_files,
+    status_text,
+)
 from tests.pictures import png, write_flat
 
 
@@ -29,6 +38,21 @@ def by_pillow(
     result = np.asarray(crop.resize(size, Image.Resampling(filter)))
     result = result[:, ::-1] if flip & 1 else result
     return result[::-1] if flip & 2 else result
+
+
+def window_by_pillow(
+    data: bytes, box: list[int], window: list[int], size: tuple[int, int], filter: int, flip: int
+) -> np.ndarray:
+    full_width, full_height, left, top = window
+    whole = by_pillow(data, box, (full_width, full_height), filter, 0)
+    part = whole[top : top + size[1], left : left + size[0]]
+    part = part[:, ::-1] if flip & 1 else part
+    return part[::-1] if flip & 2 else part
+
+
+def random_windows(size: tuple[int, int], count: int, random: np.random.Generator) -> np.ndarray:
+    beyond = random.integers(0, 40, (count, 2))
+    return np.concatenate([beyond + size, random.integers(0, beyond + 1)], axis=1)
 
 
 def random_boxes(dataset: Dataset, random: np.random.Generator) -> np.ndarray:
@@ -60,6 +84,140 @@ def test_crops_equal_pillow(
             data = (mixed_folder / sample["key"]).read_bytes()
             expected = by_pillow(data, boxes[k].tolist(), size, FILTERS[filter], int(flips[k]))
             np.testing.assert_array_equal(pixels[k], expected, err_msg=sample["key"])
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+def test_windows_of_resized_crops_equal_pillow(
+    mixed_dataset: Path, mixed_folder: Path, filter: str
+) -> None:
+    dataset = slipstream.open_dataset(mixed_dataset)
+    files = [mixed_folder / sample["key"] for sample in dataset]
+    random = np.random.default_rng(5)
+    for size in ((24, 31), (7, 5), (60, 90)):
+        boxes = random_boxes(dataset, random)
+        flips = random.integers(0, 4, len(dataset))
+        windows = random_windows(size, len(dataset), random)
+        options = {"filter": filter, "flips": flips, "resized": windows}
+        from_tiles = decode_images(dataset, np.arange(len(dataset)), boxes, size, **options)
+        from_files = decode_rows(open_files(files).rows, boxes, size, **options)
+        for pixels, status in (from_tiles, from_files):
+            assert status.tolist() == [0] * len(dataset)
+            for k, file in enumerate(files):
+                expected = window_by_pillow(
+                    file.read_bytes(), boxes[k].tolist(), windows[k].tolist(), size,
+                    FILTERS[filter], int(flips[k]),
+                )  # fmt: skip
+                np.testing.assert_array_equal(pixels[k], expected, err_msg=file.name)
+
+
+def test_windows_outside_cost_their_sample_only(mixed_dataset: Path) -> None:
+    dataset = slipstream.open_dataset(mixed_dataset)
+    good = (8, 8, 0, 0)
+    bad = [
+        (7, 8, 0, 0),
+        (8, 7, 0, 0),
+        (9, 9, 2, 0),
+        (9, 9, 0, -1),
+        (1 << 31, 9, 0, 0),
+        (0, 0, 0, 0),
+    ]
+    windows = [good, *bad, good]
+    for number in (0, 8):  # a tile record and a PNG
+        boxes = [(0, 0, 5, 5)] * len(windows)
+        _, status = decode_images(dataset, [number] * len(windows), boxes, 8, resized=windows)
+        assert status.tolist() == [0, *[_native.STATUS_BOX] * len(bad), 0]
+
+
+def test_files_that_were_never_packed(mixed_folder: Path) -> None:
+    files = sorted(path for path in mixed_folder.rglob("*") if path.is_file())
+    for threads in (1, 3):
+        opened = open_files([str(files[0]), *files[1:]], threads)
+        rows = opened.rows
+        assert opened.errors == {}
+        for k, file in enumerate(files):
+            assert rows.maps[k].tobytes() == file.read_bytes()
+            with Image.open(file) as picture:
+                assert (rows.widths[k], rows.heights[k]) == picture.size
+        boxes = np.stack([rows.widths * 0, rows.heights * 0, rows.widths, rows.heights], axis=1)
+        pixels, status = decode_rows(rows, boxes, (20, 10), threads=threads)
+        assert not status.any()
+        for k, file in enumerate(files):
+            expected = by_pillow(file.read_bytes(), boxes[k].tolist(), (20, 10), 2, 0)
+            np.testing.assert_array_equal(pixels[k], expected, err_msg=file.name)
+
+
+def test_files_that_cannot_be_opened_say_why(tmp_path: Path) -> None:
+    source = write_flat(tmp_path / "photos", 1) / "000.jpg"
+    (tmp_path / "text.jpg").write_text("no picture")
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "short.png").write_bytes(png()[:20])
+    (tmp_path / "cut.jpg").write_bytes(source.read_bytes()[:900])
+    os.mkfifo(tmp_path / "pipe.jpg")
+    paths: list[str | Path] = [
+        source, tmp_path / "none.jpg", tmp_path, tmp_path / "text.jpg", tmp_path / "empty.jpg",
+        tmp_path / "pipe.jpg", "nul\0byte.jpg", tmp_path / "short.png", tmp_path / "cut.jpg",
+    ]  # fmt: skip
+    opened = open_files(paths)
+    errors = opened.errors
+    assert list(errors) == [1, 2, 3, 4, 5, 6, 7]
+    assert errors[1] == "No such file or directory"
+    assert errors[2] == "Is a directory"
+    assert errors[3] == "not a picture"
+    assert errors[4] == "file is empty"
+    assert errors[5] == errors[6] == "Invalid argument"
+    assert errors[7].startswith("not a picture")
+    boxes = [(0, 0, 8, 8)] * len(paths)
+    pixels, status = decode_rows(opened.rows, boxes, 8)
+    assert [bool(number) for number in status] == [False] + [True] * 8
+    assert not pixels[1:].any()
+    assert open_files([]).errors == {}
+
+
+def test_a_whole_file_is_decoded(tmp_path: Path) -> None:
+    path = write_flat(tmp_path / "photos", 1) / "000.jpg"
+    whole = decode_whole(open_files([path]).rows, "here")
+    with Image.open(path) as picture:
+        np.testing.assert_array_equal(whole, np.asarray(picture))
+
+
+def test_descriptors_are_closed(tmp_path: Path) -> None:
+    path = write_flat(tmp_path / "photos", 1) / "000.jpg"
+    names = [os.fsencode(name) for name in (path, tmp_path, tmp_path / "none")]
+    _native.read_files(names, 2)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    _native.read_files(names * 50, 2)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_file_that_grows_and_shrinks_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    stop = threading.Event()
+
+    def write() -> None:
+        with path.open("wb") as file:
+            while not stop.is_set():
+                for size in (3, 70_000, 300_000, 5):
+                    file.seek(0)
+                    file.write(b"x" * size)
+                    file.truncate()
+                    file.flush()
+
+    path.write_bytes(b"x")
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(200):
+            (data,), _, errnos = _native.read_files([os.fsencode(path)], 1)
+            assert errnos.tolist() == [0]
+            assert data.size <= 300_000 and (data == ord("x")).all()
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_paths_of_another_type_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"os\.fsencode"):
+        _native.read_files(["text"], 1)
 
 
 def test_only_some_samples_into_given_memory(mixed_dataset: Path, mixed_folder: Path) -> None:

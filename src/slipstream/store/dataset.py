@@ -11,23 +11,29 @@ import psutil
 import torch.utils.data
 
 from slipstream.errors import CorruptDataset, UsageError
+from slipstream.store.folder import FolderDataset, holds_pictures, open_picture_folder
 from slipstream.store.images import decode_whole
 from slipstream.store.reader import Rows, Store
 from slipstream.store.schema import PICTURES, SCALARS, Field
 from slipstream.store.shard import Shard
 from slipstream.store.values import decode_value
 
-Sample = dict[str, Any]
 _Indices = range | npt.NDArray[np.int64]
 
 
 def open_dataset(
-    path: str | Path, *, fields: Sequence[str] | None = None, cache: str | None = None
-) -> "Dataset":
+    path: str | Path,
+    *,
+    fields: Sequence[str] | None = None,
+    as_tuple: bool = False,
+    cache: str | None = None,
+) -> "Dataset | FolderDataset":
     """Open a packed dataset. Reads its manifest only; shards are mapped when they are first used.
+    A folder of pictures that is not packed opens as well, with the same fields.
 
-    `fields` names those that samples shall hold, all by default. `cache="ram"` keeps all shards in
-    memory. Raises `UsageError` when there is no dataset, `CorruptDataset` when it is damaged.
+    `fields` names those that samples shall hold, all by default. Samples are dicts, or tuples in
+    the order of the fields with `as_tuple`. `cache="ram"` keeps all shards in memory.
+    Raises `UsageError` when there is no dataset, `CorruptDataset` when it is damaged.
 
     >>> import tempfile, slipstream
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -40,29 +46,41 @@ def open_dataset(
         raise UsageError(f'cache is None or "ram", got {cache!r}.')
     if isinstance(fields, str):
         raise UsageError(f"fields is the text {fields!r}. Give a list: fields=[{fields!r}].")
-    store = Store(Path(path).absolute(), ram=cache == "ram")
+    folder = Path(path).absolute()
+    if holds_pictures(folder):
+        if cache is not None:
+            raise UsageError(f'cache="ram" is for packed datasets; {folder} holds picture files.')
+        return open_picture_folder(folder, fields, as_tuple=as_tuple)
+    store = Store(folder, ram=cache == "ram")
     if cache == "ram":
         _check_memory(store)
         store.load_all()
     names = tuple(store.numbers) if fields is None else tuple(fields)
     for name in names:
         store.field_number(name)
-    return Dataset(store, names, range(store.samples), cache=cache)
+    return Dataset(store, names, range(store.samples), as_tuple=as_tuple, cache=cache)
 
 
-class Dataset(torch.utils.data.Dataset[Sample]):
+class Dataset(torch.utils.data.Dataset[Any]):
     """A packed dataset, or a view of some of its samples. Made by `open_dataset`.
 
-    `dataset[i]` is a dict from field name to value: pictures as uint8[height, width, 3] RGB,
-    arrays and tokens as writable copies, the rest as plain Python values. `dataset[a:b]` and
-    `dataset.subset(numbers)` are views that share the open shards. Reading is thread-safe. Pickles
-    as path and options; the other process opens the files anew. EXIF orientation is not applied,
-    as in Pillow; `column("image", "orientation")` has it.
+    `dataset[i]` is a dict from field name to value, or a tuple: pictures as uint8[height, width,
+    3] RGB, arrays and tokens as writable copies, the rest as plain Python values. `dataset[a:b]`
+    and `dataset.subset(numbers)` are views that share the open shards. Reading is thread-safe.
+    Pickles as path and options; the other process opens the files anew. EXIF orientation is not
+    applied, as in Pillow; `column("image", "orientation")` has it.
     """
 
     def __init__(
-        self, store: Store, names: tuple[str, ...], view: _Indices, *, cache: str | None
+        self,
+        store: Store,
+        names: tuple[str, ...],
+        view: _Indices,
+        *,
+        as_tuple: bool,
+        cache: str | None,
     ) -> None:
+        self.as_tuple = as_tuple
         self._store = store
         self._names = names
         self._view = view
@@ -88,16 +106,16 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         return len(self._view)
 
     @overload
-    def __getitem__(self, index: int) -> Sample: ...
+    def __getitem__(self, index: int) -> Any: ...
     @overload
     def __getitem__(self, index: slice) -> "Dataset": ...
-    def __getitem__(self, index: int | slice) -> "Sample | Dataset":
+    def __getitem__(self, index: int | slice) -> Any:
         """One sample, or a view of several."""
         if isinstance(index, slice):
             return self._narrow(self._view[index])
         return self._read(self._resolve(index))
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Several samples in the given order; what torch's loader calls for a batch."""
         return [self._read(self._resolve(index)) for index in indices]
 
@@ -153,6 +171,7 @@ class Dataset(torch.utils.data.Dataset[Sample]):
             "manifest": self._store.manifest.crc32c,
             "names": self._names,
             "view": (view.start, view.stop, view.step) if isinstance(view, range) else view,
+            "as_tuple": self.as_tuple,
             "cache": self._cache,
         }
 
@@ -166,10 +185,11 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         self._names = state["names"]
         view = state["view"]
         self._view = range(*view) if isinstance(view, tuple) else view
+        self.as_tuple = state["as_tuple"]
         self._cache = state["cache"]
 
     def _narrow(self, view: _Indices) -> "Dataset":
-        return Dataset(self._store, self._names, view, cache=self._cache)
+        return Dataset(self._store, self._names, view, as_tuple=self.as_tuple, cache=self._cache)
 
     def _resolve(self, index: int) -> int:
         """Number in the whole dataset of the view's sample `index`, which may be negative."""
@@ -200,10 +220,11 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         chosen: npt.NDArray[np.int64] = self._view[given]
         return chosen
 
-    def _read(self, sample: int) -> Sample:
+    def _read(self, sample: int) -> Any:
         shard, local = self._store.find(sample)
         try:
-            return {name: self._value(shard, local, name) for name in self._names}
+            values = {name: self._value(shard, local, name) for name in self._names}
+            return tuple(values.values()) if self.as_tuple else values
         except CorruptDataset as error:
             raise _with_key(error, shard, local) from None
 

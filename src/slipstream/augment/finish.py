@@ -1,0 +1,83 @@
+"""What a pipeline does with the pixels after the geometry: make a tensor, scale, normalize."""
+
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Kind = Literal["array", "uint8", "float"]
+Scale = Literal["none", "divide", "multiply"]
+Channels = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How uint8[H, W, 3] pixels become what the training loop gets. Picklable.
+
+    `kind`: "array" leaves them as they are, "uint8" gives uint8[3, H, W], "float" float32[3, H, W].
+    `scale`: how bytes become floats. ToTensor divides by 255; v2.ToDtype(float32, scale=True)
+    multiplies by 1/255, and the last bit of some values differs. `normalize`: (mean, std) of each
+    Normalize, in order, 1 or 3 values each. `planar`: each channel's values lie together in the
+    memory of one sample, as ToTensor leaves them; otherwise each pixel's. `image`: torchvision
+    hands on a `tv_tensors.Image`; `wrap` makes one.
+
+    >>> Finish("float", "divide", (((0.5,), (0.25,)),)).table()[:, 255]
+    tensor([2., 2., 2.])
+    """
+
+    kind: Kind = "array"
+    scale: Scale = "none"
+    normalize: tuple[tuple[Channels, Channels], ...] = ()
+    planar: bool = False
+    image: bool = False
+
+    def table(self) -> torch.Tensor | None:
+        """The value of each byte in each channel, float32[3, 256], or None unless `kind` is
+        "float".
+
+        Made by the very operations torchvision runs on a picture, in their order: looking bytes
+        up here gives the same bits.
+        """
+        if self.kind != "float":
+            return None
+        every_byte = torch.arange(256, dtype=torch.uint8).expand(3, 1, 256)
+        return self._values(every_byte).reshape(3, 256).contiguous()
+
+    def apply(self, pixels: npt.NDArray[np.uint8]) -> "npt.NDArray[np.uint8] | torch.Tensor":
+        """The result for one picture, uint8[H, W, 3], operation by operation as torchvision runs
+        them. Never shares memory with `pixels` unless `kind` is "array", which returns them.
+        """
+        if self.kind == "array":
+            return pixels
+        tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+        if self.planar:
+            tensor = tensor.contiguous()
+        return tensor if self.kind == "uint8" else self._values(tensor)
+
+    def wrap(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`tensor` as torchvision's Image where the pipeline at hand would have made it one.
+
+        Transforms that run as given after the engine tell pictures by this type.
+        """
+        tv_tensors = sys.modules.get("torchvision.tv_tensors")
+        if not self.image or tv_tensors is None:
+            return tensor
+        wrapped: torch.Tensor = tv_tensors.Image(tensor)
+        return wrapped
+
+    def _values(self, tensor: torch.Tensor) -> torch.Tensor:
+        values = tensor.to(torch.float32)
+        if self.scale == "divide":
+            values = values.div(255)
+        elif self.scale == "multiply":
+            values = values.mul_(1.0 / 255)
+        for mean, std in self.normalize:
+            values = values.sub(_by_channel(mean)).div_(_by_channel(std))
+        return values
+
+
+def _by_channel(values: Channels) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)

@@ -1,0 +1,384 @@
+"""What the engine knows of torchvision's transforms: one rule per class, by qualified name.
+
+torchvision is never imported. A rule reads a transform's attributes and adds what it does to a
+`Draft`, or raises `NotLowered` with the reason. Only the classes themselves are known: a subclass
+may do something else.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from slipstream.augment.finish import Channels, Finish
+from slipstream.augment.steps import (
+    LEFT_RIGHT,
+    TOP_BOTTOM,
+    CenterCrop,
+    Flip,
+    RandomArea,
+    RandomCrop,
+    Resize,
+    ResizeEdge,
+    Step,
+)
+
+Size = tuple[int, int]
+# Pillow's numbers and torchvision's names; Pillow does "nearest-exact" as its "nearest".
+_FILTERS: dict[object, str] = {
+    0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box",
+    "nearest": "nearest", "nearest-exact": "nearest", "lanczos": "lanczos",
+    "bilinear": "bilinear", "bicubic": "bicubic", "box": "box",
+}  # fmt: skip
+_TENSOR_FILTERS = ("nearest", "bilinear", "bicubic")
+_ALTERED = (
+    "_forward_hooks", "_forward_pre_hooks", "forward", "get_params", "make_params", "transform",
+    "_get_params", "_transform",
+)  # fmt: skip
+
+
+class NotLowered(Exception):
+    """The engine cannot take this transform over; the text says why."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the transforms so far do: steps, and what is known of the picture after them."""
+
+    exact: bool
+    steps: tuple[Step, ...] = ()
+    size: Size | None = None  # width, height of all pictures now, where they are alike
+    least: Size = (1, 1)  # no picture is smaller now
+    resized: bool = False
+    flipped: bool = False
+    filter: str = "bilinear"
+    finish: Finish = field(default_factory=Finish)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether torchvision has made a tensor of the picture by now."""
+        return self.finish.kind != "array"
+
+    def add(self, *steps: Step, **changes: Any) -> "Draft":
+        """This draft with further steps and changed knowledge."""
+        return replace(self, steps=self.steps + steps, **changes)
+
+
+# A rule gives the new draft and the transform's short name for people.
+Rule = Callable[[Draft, Any, int], tuple[Draft, str]]
+
+
+def rule_for(transform: object) -> Rule | None:
+    """The rule of this transform's very class, or None.
+
+    None too if someone hung hooks or other methods onto this one object.
+    """
+    own = getattr(transform, "__dict__", {})
+    if any(own.get(name) for name in _ALTERED):
+        return None
+    return _RULES.get(qualified_name(transform))
+
+
+def qualified_name(transform: object) -> str:
+    """Module and name of the transform's class."""
+    return f"{type(transform).__module__}.{type(transform).__qualname__}"
+
+
+def is_compose(transform: object) -> bool:
+    """Whether this is our Augment, or torchvision's own Compose, of either generation."""
+    return qualified_name(transform) in (
+        "slipstream.augment.augment.Augment",
+        "torchvision.transforms.transforms.Compose",
+        "torchvision.transforms.v2._container.Compose",
+    )
+
+
+def _resize(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    filter = _filter(transform.interpolation)
+    longest = _side(limit) if (limit := getattr(transform, "max_size", None)) is not None else None
+    size = transform.size
+    if size is None and longest is not None:
+        return _resize_edge(draft, ResizeEdge(None, longest), filter, f"max_size={longest}")
+    if isinstance(size, Sequence) and len(size) == 2 and longest is None:
+        target = _size(size)
+        return _resize_to(draft, target, filter, f"Resize({_words(target)})")
+    if isinstance(size, Sequence) and len(size) == 1:
+        size = size[0]
+    short = _side(size)
+    if longest is not None and longest <= short:
+        raise NotLowered(f"max_size {longest} is not larger than size {short}")
+    shown = f"{short}" if longest is None else f"{short}, max_size={longest}"
+    return _resize_edge(draft, ResizeEdge(short, longest), filter, shown)
+
+
+def _resize_edge(draft: Draft, step: ResizeEdge, filter: str, shown: str) -> tuple[Draft, str]:
+    name = f"Resize({shown})"
+    if draft.size is not None:
+        sides = step.target(*(np.array([side]) for side in draft.size))
+        return _resize_to(draft, (int(sides[0][0]), int(sides[1][0])), filter, name)
+    notes = _check_resize(draft, filter, name)
+    # Without a limit the shorter side is known, and with it how small a picture can be.
+    least = (1, 1) if step.short is None or step.longest is not None else (step.short, step.short)
+    return draft.add(step, resized=True, least=least, filter=filter, notes=notes), name
+
+
+def _resize_to(draft: Draft, size: Size, filter: str, name: str) -> tuple[Draft, str]:
+    if draft.size == size:
+        return draft, name
+    notes = _check_resize(draft, filter, name)
+    step = Resize(*size)
+    return draft.add(step, resized=True, size=size, least=size, filter=filter, notes=notes), name
+
+
+def _check_resize(draft: Draft, filter: str, name: str) -> tuple[str, ...]:
+    """The notes of the draft once it resizes here; raises if the engine cannot."""
+    if draft.resized:
+        raise NotLowered("a second resize")
+    if draft.flipped:
+        raise NotLowered("a resize after a flip")
+    if not draft.is_tensor:
+        return draft.notes
+    if draft.exact:
+        raise NotLowered("resizes a tensor: torch's pixels differ from Pillow's")
+    if filter not in _TENSOR_FILTERS:
+        raise NotLowered(f"torchvision cannot resize a tensor by {filter}")
+    kind = "" if filter == "nearest" else "antialiased "
+    return (*draft.notes, f"{name} gives Pillow's {kind}pixels, not those torch gives a tensor")
+
+
+def _random_resized_crop(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
+    size, filter = _size(transform.size), _filter(transform.interpolation)
+    scale, ratio = _range(transform.scale, "scale"), _range(transform.ratio, "ratio")
+    if ratio[0] <= 0:
+        raise NotLowered(f"ratio {ratio} is not above 0")
+    name = f"RandomResizedCrop({_words(size)})"
+    notes = _check_resize(draft, filter, name)
+    steps = (RandomArea(scale, ratio, op), Resize(*size))
+    return draft.add(*steps, resized=True, size=size, least=size, filter=filter, notes=notes), name
+
+
+def _center_crop(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    size = _size(transform.size)
+    if draft.least[0] < size[0] or draft.least[1] < size[1]:
+        if draft.size is not None:
+            raise NotLowered(f"pads every picture: they are {_words(draft.size)}")
+        if draft.finish.normalize:
+            raise NotLowered("pads small pictures after Normalize")
+    return draft.add(CenterCrop(*size), size=size, least=size), f"CenterCrop({_words(size)})"
+
+
+def _random_crop(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
+    size = _size(transform.size)
+    padding = transform.padding
+    if not (padding is None or (isinstance(padding, int) and padding == 0)):
+        raise NotLowered("pads the picture")
+    if transform.pad_if_needed:
+        raise NotLowered("pads small pictures")
+    end = "." if _is_v2(transform) else ""
+    step = RandomCrop(*size, op, end)
+    return draft.add(step, size=size, least=size), f"RandomCrop({_words(size)})"
+
+
+def _flip(axis: int) -> Rule:
+    def rule(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
+        p = _number(transform.p, "p")
+        name = f"{type(transform).__name__}(p={p:g})"
+        return draft.add(Flip(axis, p, op), flipped=True), name
+
+    return rule
+
+
+def _to_tensor(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    if draft.is_tensor and _is_v2(transform):
+        return draft, "ToTensor"  # leaves tensors alone
+    _want_picture(draft)
+    if torch.get_default_dtype() != torch.float32:
+        raise NotLowered(f"torch's default dtype is {_dtype_name(torch.get_default_dtype())}")
+    return replace(draft, finish=Finish("float", "divide", planar=True)), "ToTensor"
+
+
+def _pil_to_tensor(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    if draft.is_tensor and _is_v2(transform):
+        return draft, "PILToTensor"  # leaves tensors alone
+    _want_picture(draft)
+    return replace(draft, finish=Finish("uint8")), "PILToTensor"
+
+
+def _to_image(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    finish = replace(draft.finish, image=True) if draft.is_tensor else Finish("uint8", image=True)
+    return replace(draft, finish=finish), "ToImage"
+
+
+def _to_pure_tensor(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    return replace(draft, finish=replace(draft.finish, image=False)), "ToPureTensor"
+
+
+def _to_dtype(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    if not isinstance(transform.dtype, torch.dtype):
+        raise NotLowered("dtypes by type of tensor")
+    name = f"ToDtype({_dtype_name(transform.dtype)})"
+    if not draft.is_tensor:
+        return draft, name  # leaves pictures alone
+    finish = _converted(draft.finish, transform.dtype, "multiply" if transform.scale else "none")
+    return replace(draft, finish=finish), name
+
+
+def _convert_image_dtype(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    if not draft.is_tensor:
+        raise NotLowered("wants a tensor, but the picture is none yet")
+    scale = "multiply" if _is_v2(transform) else "divide"
+    finish = _converted(draft.finish, transform.dtype, scale)
+    name = f"ConvertImageDtype({_dtype_name(transform.dtype)})"
+    return replace(draft, finish=finish), name
+
+
+def _converted(finish: Finish, dtype: torch.dtype, scale: Any) -> Finish:
+    now = torch.uint8 if finish.kind == "uint8" else torch.float32
+    if dtype == now:
+        return finish
+    if dtype != torch.float32:
+        raise NotLowered(f"gives {_dtype_name(dtype)}; the engine gives uint8 and float32")
+    return replace(finish, kind="float", scale=scale)
+
+
+def _normalize(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    if draft.finish.kind != "float":
+        raise NotLowered("wants floats, but the picture holds bytes")
+    mean, std = _channels(transform.mean, "mean"), _channels(transform.std, "std")
+    if not all(np.float32(value) for value in std):
+        raise NotLowered("std has a zero")
+    steps = (*draft.finish.normalize, (mean, std))
+    return replace(draft, finish=replace(draft.finish, normalize=steps)), "Normalize"
+
+
+def _nothing(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
+    # The engine's pictures have three channels: RGB leaves them alone.
+    return draft, type(transform).__name__
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Attributes of a transform that a preset does inside."""
+
+    size: Any = None
+    interpolation: Any = None
+    mean: Any = None
+    std: Any = None
+
+
+def _image_classification(draft: Draft, preset: Any, op: int) -> tuple[Draft, str]:
+    """The evaluation transforms that come with torchvision's weights."""
+    _want_picture(draft)
+    draft, _ = _resize(draft, _Part(preset.resize_size, preset.interpolation), op)
+    draft, _ = _center_crop(draft, _Part(preset.crop_size), op)
+    draft = replace(draft, finish=Finish("float", "divide"))
+    draft, _ = _normalize(draft, _Part(mean=preset.mean, std=preset.std), op)
+    return draft, "ImageClassification"
+
+
+def _want_picture(draft: Draft) -> None:
+    if draft.is_tensor:
+        raise NotLowered("wants a picture, but it is a tensor by now")
+
+
+def _is_v2(transform: object) -> bool:
+    return type(transform).__module__.startswith("torchvision.transforms.v2.")
+
+
+def _side(value: Any) -> int:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
+        return int(value)
+    raise NotLowered(f"size {value!r} is not a number of pixels")
+
+
+def _size(value: Any) -> Size:
+    """Width and height of torchvision's size: a number, or (number,), or (height, width)."""
+    if isinstance(value, Sequence) and len(value) in (1, 2):
+        return _side(value[-1]), _side(value[0])
+    return _side(value), _side(value)
+
+
+def _filter(interpolation: Any) -> str:
+    name = getattr(interpolation, "value", interpolation)
+    filter = _FILTERS.get(name) if isinstance(name, (int, str)) else None
+    if filter is None:
+        raise NotLowered(f"interpolation {name!r}")
+    return filter
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, (int, float, np.floating)) and math.isfinite(value):
+        return float(value)
+    raise NotLowered(f"{name} {value!r} is not a number")
+
+
+def _range(value: Any, name: str) -> tuple[float, float]:
+    if not isinstance(value, Sequence) or len(value) != 2:
+        raise NotLowered(f"{name} {value!r} is not (min, max)")
+    low, high = _number(value[0], name), _number(value[1], name)
+    if not 0 <= low <= high:
+        raise NotLowered(f"{name} {value!r} is not (min, max)")
+    return low, high
+
+
+def _channels(value: Any, name: str) -> Channels:
+    try:
+        values = torch.as_tensor(value, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        raise NotLowered(f"{name} {value!r} is not a list of numbers") from None
+    if values.ndim > 1 or values.numel() not in (1, 3):
+        raise NotLowered(f"{name} has shape {list(values.shape)}, the picture 3 channels")
+    return tuple(values.reshape(-1).tolist())
+
+
+def _words(size: Size) -> str:
+    return f"{size[0]}" if size[0] == size[1] else f"{size[0]} x {size[1]}"
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+_V1, _V2 = "torchvision.transforms.transforms.", "torchvision.transforms.v2."
+_OURS = "slipstream.augment.ops."
+_RULES: dict[str, Rule] = {
+    f"{_OURS}CenterCrop": _center_crop,
+    f"{_OURS}Normalize": _normalize,
+    f"{_OURS}PILToTensor": _pil_to_tensor,
+    f"{_OURS}RandomCrop": _random_crop,
+    f"{_OURS}RandomHorizontalFlip": _flip(LEFT_RIGHT),
+    f"{_OURS}RandomResizedCrop": _random_resized_crop,
+    f"{_OURS}RandomVerticalFlip": _flip(TOP_BOTTOM),
+    f"{_OURS}Resize": _resize,
+    f"{_OURS}ToTensor": _to_tensor,
+    f"{_V1}CenterCrop": _center_crop,
+    f"{_V1}ConvertImageDtype": _convert_image_dtype,
+    f"{_V1}Normalize": _normalize,
+    f"{_V1}PILToTensor": _pil_to_tensor,
+    f"{_V1}RandomCrop": _random_crop,
+    f"{_V1}RandomHorizontalFlip": _flip(LEFT_RIGHT),
+    f"{_V1}RandomResizedCrop": _random_resized_crop,
+    f"{_V1}RandomVerticalFlip": _flip(TOP_BOTTOM),
+    f"{_V1}Resize": _resize,
+    f"{_V1}ToTensor": _to_tensor,
+    f"{_V2}_color.RGB": _nothing,
+    f"{_V2}_deprecated.ToTensor": _to_tensor,
+    f"{_V2}_geometry.CenterCrop": _center_crop,
+    f"{_V2}_geometry.RandomCrop": _random_crop,
+    f"{_V2}_geometry.RandomHorizontalFlip": _flip(LEFT_RIGHT),
+    f"{_V2}_geometry.RandomResizedCrop": _random_resized_crop,
+    f"{_V2}_geometry.RandomVerticalFlip": _flip(TOP_BOTTOM),
+    f"{_V2}_geometry.Resize": _resize,
+    f"{_V2}_misc.ConvertImageDtype": _convert_image_dtype,
+    f"{_V2}_misc.Identity": _nothing,
+    f"{_V2}_misc.Normalize": _normalize,
+    f"{_V2}_misc.ToDtype": _to_dtype,
+    f"{_V2}_type_conversion.PILToTensor": _pil_to_tensor,
+    f"{_V2}_type_conversion.ToImage": _to_image,
+    f"{_V2}_type_conversion.ToPureTensor": _to_pure_tensor,
+    "torchvision.transforms._presets.ImageClassification": _image_classification,
+}

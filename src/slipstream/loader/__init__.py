@@ -1,0 +1,1 @@
+"""The loader: what stands in the training loop."""

@@ -1,0 +1,74 @@
+"""What a loader has chosen, with numbers and reasons."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from slipstream.cpu import usable_cores
+from slipstream.loader.auto import AutoCount
+from slipstream.loader.ranks import rank_and_world
+from slipstream.loader.route import ENGINE, ROWS, TORCH, WORKERS, Route
+
+_WAYS = {
+    ENGINE: "native engine",
+    ROWS: "row gather",
+    WORKERS: "worker processes, shared slots",
+    TORCH: "torch",
+}
+
+
+@dataclass
+class Choice:
+    """The way batches take (`path`) and why; how many workers or threads make them, how many
+    batches ahead, and why. `history` has one line for every change that "auto" made.
+    """
+
+    path: str
+    why: str
+    route: Route
+    workers: int
+    prefetch: int
+    workers_why: str
+    history: list[str] = field(default_factory=list)
+
+    @classmethod
+    def first(cls, loader: Any, route: Route) -> "Choice":
+        """Before anything was measured."""
+        workers, prefetch = int(loader.num_workers), loader.prefetch_factor
+        if route.kind in (ENGINE, ROWS):
+            cores = usable_cores()
+            given = workers > 0 and not isinstance(loader.num_workers, AutoCount)
+            threads = min(workers, cores) if given else cores
+            why = f"num_workers={workers}" if given else f"{cores} usable cores"
+            return cls(_WAYS[route.kind], route.why, route, threads, prefetch or 2, why)
+        auto = isinstance(loader.num_workers, AutoCount)
+        why = "to begin with; measured while training" if auto else "as given"
+        return cls(_WAYS[route.kind], route.why, route, workers, prefetch or 0, why)
+
+    def describe(self, loader: Any) -> str:
+        """For `print(loader)`."""
+        route = self.route.kind
+        unit = "threads" if route in (ENGINE, ROWS) else "workers"
+        lines = [
+            f"Loader({_short(loader.dataset)}, batch_size={loader.batch_size})",
+            f"  path: {self.path}",
+            *(f"  {line}" for line in f"why: {self.why}".splitlines()),
+        ]
+        if self.workers:
+            lines.append(f"  {unit}: {self.workers} ({self.workers_why}), {self.prefetch} ahead")
+        if loader.device is not None and torch.device(loader.device).type == "cuda":
+            lines.append(f"  device: {loader.device}, copied ahead on a stream of its own")
+        rank, world = rank_and_world()
+        if world > 1 and loader._owns_order:
+            lines.append(f"  rank {rank} of {world}: takes its share of every step")
+        elif world > 1:
+            lines.append(f"  rank {rank} of {world}: takes what its sampler gives")
+        return "\n".join(lines)
+
+
+def _short(dataset: Any) -> str:
+    count = f"{len(dataset):,} samples" if hasattr(dataset, "__len__") else "unknown length"
+    source = getattr(dataset, "source", dataset)
+    path = getattr(source, "path", None)
+    return f"{path or type(source).__name__}, {count}"

@@ -1,0 +1,193 @@
+"""Whole batches from the native decoder, in this process. Pixels are written once, to stay."""
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from slipstream import _native
+from slipstream.augment.geometry import Windows
+from slipstream.augment.lowering import Lowered
+from slipstream.augment.pillow import apply as apply_by_pillow
+from slipstream.errors import CorruptDataset, UsageError
+from slipstream.loader.bad_samples import NEIGHBOURS, BadSample, NoNeighbour
+from slipstream.loader.made import Made
+from slipstream.loader.memory import Memory, RecycledMemory
+from slipstream.loader.on_device import UnfinishedPixels
+from slipstream.loader.plan import Task
+from slipstream.loader.readers import Column, Errors, Indices, Pictures, Reader
+from slipstream.store.images import decode_rows, decode_whole, status_text
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class Engine:
+    """Makes batches of a reader's samples. Thread-safe; what it makes depends on its arguments and
+    the task alone.
+    """
+
+    def __init__(
+        self, reader: Reader, lowered: Lowered, *, seed: int, threads: int, memory: Memory,
+        on_error: str = "raise", finish: str = "here",
+    ) -> None:  # fmt: skip
+        """`finish`: "here" in this call, "on_device" when the batch moves there, "never"."""
+        self.reader = reader
+        self._lowered = lowered
+        self._seed = seed
+        self._threads = threads
+        self._memory = memory
+        self._on_error = on_error
+        self._finish = finish
+        self._table = lowered.finish.table()
+        self._scratch = RecycledMemory(keep=4)
+
+    def make(self, task: Task, epoch: int) -> Made:
+        """One batch. Raises `CorruptDataset` for a bad sample unless `on_error` says otherwise."""
+        started, cpu = time.perf_counter(), time.thread_time()
+        indices = np.asarray(task.indices, dtype=np.int64)
+        columns, errors = self.read(indices, epoch)
+        bad: list[BadSample] = []
+        if errors:
+            columns, bad = self._mend(indices, columns, errors, epoch)
+        made_s = time.perf_counter() - started
+        if len(bad) == len(indices) and self._on_error == "skip":
+            return Made(None, 0, fetch_s=made_s, bad=bad)
+        nbytes = sum(c.nbytes for c in columns.values() if isinstance(c, torch.Tensor))
+        left = len(indices) - (len(bad) if self._on_error == "skip" else 0)
+        if self._finish == "on_device":
+            finish = self._lowered.finish
+            for name in self.reader.pictures:
+                columns[name] = UnfinishedPixels(columns[name], finish)  # type: ignore[assignment, arg-type]
+        batch = self.reader.assemble(columns)
+        return Made(batch, left, nbytes, made_s, 0.0, time.thread_time() - cpu, bad)
+
+    def read(self, indices: Indices, epoch: int) -> tuple[dict[str, Column], Errors]:
+        """All fields of these samples as columns, and what is wrong with some."""
+        columns, errors = self.reader.read_columns(indices, self._memory, self._threads)
+        for name in self.reader.pictures:
+            pixels, trouble = self.decode(name, indices, epoch, self._memory)
+            columns[name] = self._convert(pixels) if self._finish == "here" else pixels
+            for place, reason in trouble.items():
+                errors.setdefault(place, reason)
+        return columns, errors
+
+    def decode(
+        self, name: str, indices: Indices, epoch: int, memory: Memory
+    ) -> tuple[torch.Tensor, Errors]:
+        """One picture field as uint8[N, H, W, 3], before it becomes what the pipeline ends in."""
+        rows, errors = self.reader.open_pictures(name, indices, self._threads)
+        assert rows.widths is not None and rows.heights is not None
+        windows = self.draw(rows, indices, epoch)
+        size = self._common_size(windows, errors, indices)
+        converts = self._finish == "here" and self._lowered.finish.kind != "array"
+        scratch = self._scratch if converts else memory
+        out = scratch.empty((len(indices), size[1], size[0], 3), torch.uint8)
+        status = decode_rows(
+            rows, windows.boxes, size, filter=windows.filter, flips=windows.flips,
+            resized=windows.resized, out=out.numpy(), threads=self._threads,
+        )[1]  # fmt: skip
+        for k in np.flatnonzero(status).tolist():
+            if k not in windows.padded:
+                reason = f"picture cannot be decoded: {status_text(int(status[k]))}"
+                errors.setdefault(k, reason)
+        for k in windows.padded:
+            if k not in errors and k not in windows.refused:
+                _decode_padded(rows, windows, k, out.numpy(), errors)
+        for k, reason in windows.refused.items():
+            errors.setdefault(k, reason)
+        return out, errors
+
+    def draw(self, rows: Pictures, indices: Indices, epoch: int) -> Windows:
+        """The windows of these samples in this epoch."""
+        assert rows.widths is not None and rows.heights is not None
+        # A file that could not be read has no size; what is drawn for it is not used.
+        return self._lowered.geometry.draw(
+            np.maximum(rows.widths, 1), np.maximum(rows.heights, 1),
+            lambda op, blocks: _native.philox(self._seed, epoch, indices, op, blocks),
+        )  # fmt: skip
+
+    def _common_size(self, windows: Windows, errors: Errors, indices: Indices) -> tuple[int, int]:
+        if self._lowered.geometry.size is not None:
+            return self._lowered.geometry.size
+        good = [k for k in range(len(indices)) if k not in errors]
+        if not good:
+            return 1, 1
+        sizes = windows.sizes
+        first = sizes[good[0]]
+        for k in good:
+            if (sizes[k] != first).any():
+                one, other = (int(indices[good[0]]), int(indices[k]))
+                raise UsageError(
+                    f"Pictures of a batch differ in size: sample {one} is {first[0]} x {first[1]},"
+                    f" sample {other} is {sizes[k][0]} x {sizes[k][1]}. Give the loader a transform"
+                    " that crops or resizes, such as RandomResizedCrop(224), or a collate_fn."
+                )
+        return int(first[0]), int(first[1])
+
+    def _convert(self, pixels: torch.Tensor) -> torch.Tensor:
+        kind = self._lowered.finish.kind
+        if kind == "array":
+            return pixels
+        count, height, width, _ = pixels.shape
+        dtype = torch.uint8 if kind == "uint8" else torch.float32
+        out = self._memory.empty((count, 3, height, width), dtype)
+        table = None if self._table is None else self._table.numpy()
+        _native.convert(pixels.numpy(), out.numpy(), table, self._threads)
+        return out
+
+    def _mend(
+        self, indices: Indices, columns: dict[str, Column], errors: Errors, epoch: int
+    ) -> tuple[dict[str, Column], list[BadSample]]:
+        if self._on_error == "raise":
+            place = min(errors)
+            where = self.reader.where(int(indices[place]))
+            raise CorruptDataset(
+                errors[place], where=where, do='on_error="skip" or "substitute" goes on without it.'
+            )
+        if self._on_error == "skip":
+            keep = [k for k in range(len(indices)) if k not in errors]
+            kept = {name: _select(column, keep) for name, column in columns.items()}
+            return kept, [BadSample(int(indices[k]), epoch, errors[k]) for k in sorted(errors)]
+        return columns, [
+            self._substitute(int(indices[k]), k, columns, errors[k], epoch) for k in sorted(errors)
+        ]
+
+    def _substitute(
+        self, index: int, place: int, columns: dict[str, Column], reason: str, epoch: int
+    ) -> BadSample:
+        count = len(self.reader)
+        for step in range(1, min(NEIGHBOURS, count - 1) + 1):
+            other = (index + step) % count
+            found, errors = self.read(np.asarray([other], dtype=np.int64), epoch)
+            if not errors:
+                for name, column in columns.items():
+                    column[place] = found[name][0]
+                return BadSample(index, epoch, reason, other)
+        raise NoNeighbour(
+            f"{self.reader.where(index)} is bad ({reason}), and so are the {NEIGHBOURS} after it."
+            ' Mend the data, or use on_error="skip".'
+        )
+
+
+def _select(column: Column, keep: list[int]) -> Column:
+    return column[keep] if isinstance(column, torch.Tensor) else [column[k] for k in keep]
+
+
+def _only(rows: Pictures, k: int) -> Any:
+    parts = {f.name: getattr(rows, f.name) for f in dataclasses.fields(rows) if f.name != "maps"}
+    own: Any = {name: None if part is None else part[k : k + 1] for name, part in parts.items()}
+    return dataclasses.replace(rows, **own)
+
+
+def _decode_padded(rows: Pictures, windows: Windows, k: int, out: Pixels, errors: Errors) -> None:
+    from PIL import Image
+
+    try:
+        whole = decode_whole(_only(rows, k), "picture")
+    except CorruptDataset as error:
+        errors[k] = error.what
+        return
+    out[k] = np.asarray(apply_by_pillow(windows.row(k), Image.fromarray(whole)))

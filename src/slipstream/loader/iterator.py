@@ -1,0 +1,88 @@
+"""One iteration over a loader: starts what makes batches, counts what was delivered."""
+
+import time
+from typing import Any
+
+from slipstream.loader.live import LiveLine, open_line
+from slipstream.loader.sources import Source, open_source
+
+
+class LoaderIterator:
+    """Iterator over batches. Gives out torch's iterator's attributes where it stands on one."""
+
+    def __init__(
+        self, loader: Any, *, base_seed: int = 0, torch_iterator: Any = None,
+        generator: bytes | None = None,
+    ) -> None:  # fmt: skip
+        self._loader = loader
+        self._base_seed = base_seed
+        self._torch_iterator = torch_iterator
+        self._generator = generator
+        self._source: Source | None = None
+        self._run = 0
+        self._returned_at: float | None = None
+        self._ended = False
+        self._line: LiveLine | None = None
+
+    def __iter__(self) -> "LoaderIterator":
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        loader, stats = self._loader, self._loader._stats
+        began = time.perf_counter()
+        if self._returned_at is not None:
+            stats.loop_s += began - self._returned_at
+            self._returned_at = None
+        source = self._source or self._start()
+        while True:
+            try:
+                task, made, batch = next(source)
+            except StopIteration:
+                self._finish()
+                raise
+            loader._position.deliver(self._run, task.before, task.after)
+            loader._bad_samples.note(made.samples + len(made.bad), made.bad)
+            if made.batch is not None or not made.bad:
+                break
+        made.batch = None
+        self._returned_at = time.perf_counter()
+        stats.add(made, self._returned_at - began, source.waiting)
+        source.observe(self._returned_at - began)
+        if self._line is not None:
+            self._line.update(made.samples, self._returned_at - began, source.waiting)
+        return batch
+
+    def _start(self) -> Source:
+        self._run = self._loader._position.begin(self._generator)
+        self._source = open_source(self._loader, self._base_seed, self._torch_iterator)
+        if self._loader.progress:
+            self._line = open_line(self._loader)
+        return self._source
+
+    def close(self) -> None:
+        """End what makes batches. Idempotent."""
+        self._ended = True
+        if self._line is not None:
+            self._line.close()
+        if self._source is not None:
+            self._source.close()
+
+    def _finish(self) -> None:
+        self._loader._position.finish(self._run)
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__") and "_torch_iterator" in self.__dict__:
+            if self._torch_iterator is not None:
+                return getattr(self._torch_iterator, name)
+            if name == "_workers":
+                return (self._source or self._start()).processes
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __getstate__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")

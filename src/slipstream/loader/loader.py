@@ -1,0 +1,323 @@
+"""`Loader`: torch's DataLoader, with faster ways to the same batches."""
+
+import base64
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+
+from slipstream.errors import UsageError
+from slipstream.loader.auto import AutoCount, auto_count
+from slipstream.loader.bad_samples import POLICIES, BadSamples
+from slipstream.loader.choice import Choice
+from slipstream.loader.iterator import LoaderIterator
+from slipstream.loader.memory import RecycledMemory, SlotShelf
+from slipstream.loader.plan import Plan, Task
+from slipstream.loader.ranks import rank_and_world
+from slipstream.loader.route import TORCH, choose, with_transform
+from slipstream.loader.sampler import ShuffledSampler
+from slipstream.loader.state import Position
+from slipstream.loader.stats import Stats
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Loader(DataLoader[T_co]):
+    """A drop-in for `torch.utils.data.DataLoader`: same arguments, same batches, faster.
+
+    Whatever it cannot speed up runs as torch runs it; `print(loader)` says which way was taken and
+    why. New are, by keyword:
+
+    - `device`: batches come there, copied ahead on a stream of their own.
+    - `transform`: for datasets of `open_dataset`: a torchvision Compose, or a list of transforms.
+      What the engine knows it does natively; the rest runs as given.
+    - `seed`: the order of `shuffle=True`, the crops and the flips are functions of seed, epoch and
+      sample alone. They are the same for any number of workers and ranks, and after resuming.
+    - `on_error`: "raise", "skip" leaves bad samples out, "substitute" takes a neighbour;
+      `bad_samples` lists them.
+    - `decode`: "cpu", or "auto".
+    - `progress`: a live line with the rate and what the loop waits for.
+    - `num_workers` and `prefetch_factor` can be "auto": chosen by measuring, while training.
+
+    Without a sampler of your own the samples are dealt to the ranks of torch.distributed, or of the
+    launcher's environment; every rank has the same number of batches.
+
+    >>> import slipstream
+    >>> loader = slipstream.Loader(list(range(6)), batch_size=2, shuffle=True, seed=1)
+    >>> sorted(torch.cat(list(loader)).tolist())
+    [0, 1, 2, 3, 4, 5]
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  torch's own, and ours by keyword
+        self,
+        dataset: Dataset[Any],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int | str = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | str | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        device: torch.device | str | int | None = None,
+        transform: Any = None,
+        seed: int = 0,
+        on_error: str = "raise",
+        decode: str = "auto",
+        progress: bool = False,
+    ) -> None:
+        _check_own_arguments(seed, on_error, decode)
+        dataset = with_transform(dataset, transform, seed)
+        workers = auto_count("num_workers", num_workers)
+        if isinstance(workers, AutoCount) and prefetch_factor is None:
+            prefetch_factor = "auto"
+        prefetch = auto_count("prefetch_factor", prefetch_factor)
+        keyed = (
+            bool(shuffle) and sampler is None and batch_sampler is None and generator is None
+            and not isinstance(dataset, IterableDataset)
+        )  # fmt: skip
+        super().__init__(
+            dataset,
+            batch_size,
+            False if keyed else shuffle,
+            ShuffledSampler(dataset, seed=seed) if keyed else sampler,  # type: ignore[arg-type]
+            batch_sampler,
+            workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        # torch turns these into plain numbers; a framework that makes this loader anew hands them
+        # back, and "auto" has to survive that.
+        self.num_workers = workers
+        self.prefetch_factor = prefetch if prefetch is not None else self.prefetch_factor
+        self.device = device
+        self.transform = transform
+        self.seed = seed
+        self.on_error = on_error
+        self.decode = decode
+        self.progress = progress
+        # Whether the order is ours: then it is dealt to the ranks and can be resumed anywhere.
+        self._owns_order = (
+            batch_sampler is None
+            and not isinstance(dataset, IterableDataset)
+            and (keyed or type(sampler) is ShuffledSampler or (sampler is None and not shuffle))
+        )
+        self._position = Position()
+        self._stats = Stats()
+        self._bad_samples = BadSamples()
+        self._choice: Choice | None = None
+        self._chosen_for: Any = None
+        self._pool: Any = None
+        self._tuner: Any = None
+        self._memory = RecycledMemory(keep=8)
+        self._shelf = SlotShelf()
+
+    # What torch's DataLoader gives.
+
+    def __iter__(self) -> Any:
+        """Iterate over the next epoch, or over the rest of one after `load_state_dict`."""
+        generator = self._position.rewind(self._order_generator())
+        if self.choice.route.kind == TORCH and not self._guards_locally():
+            torch_iterator = super().__iter__()
+            return LoaderIterator(self, torch_iterator=torch_iterator, generator=generator)
+        _warn_of_pinning(self)
+        if self._pool is not None and self._pool.is_open:
+            # Workers that were kept have their seeds, and torch draws no other.
+            return LoaderIterator(self, generator=generator)
+        # As torch does, from the same generator: what is drawn after it stays what it was.
+        drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        return LoaderIterator(self, base_seed=int(drawn.item()), generator=generator)
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, on this rank."""
+        if self._owns_order:
+            return len(self._plan())
+        if isinstance(self.dataset, IterableDataset):
+            return super().__len__()
+        return len(super()._index_sampler)
+
+    @property
+    def _index_sampler(self) -> Any:
+        return _TorchTasks(self)
+
+    # What is new.
+
+    @property
+    def bad_samples(self) -> BadSamples:
+        """Samples that could not be had so far: `index`, `epoch`, `reason`, `substitute`."""
+        return self._bad_samples
+
+    @property
+    def choice(self) -> Choice:
+        """Which way batches take, with how many workers, and why."""
+        # Frameworks set some of these after construction.
+        depends_on = (self.collate_fn, self.worker_init_fn, int(self.num_workers))
+        if self._choice is None or self._chosen_for != depends_on:
+            self._choice = Choice.first(self, choose(self))
+            self._chosen_for = depends_on
+        return self._choice
+
+    def stats(self) -> dict[str, Any]:
+        """Batches, samples, bytes and seconds per stage so far, as plain numbers.
+
+        `wait_s` is what the training loop waited and `wait_share` its share of the time; `fetch_s`
+        and `collate_s` are seconds of all workers together, beside the loop.
+        """
+        return self._stats.report()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Iterate over this epoch next. Not needed: each iteration is the next epoch by itself."""
+        self._position.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training loop is, as a small JSON-able dict, the same on every rank.
+
+        Counts the batches that the loop was given, not those made ahead.
+        """
+        state = self._position.to_json()
+        state["order"] = "keyed" if self._owns_order else "sampler"
+        if self._owns_order:
+            shuffle = isinstance(self.sampler, ShuffledSampler)
+            state.update(samples=len(self.dataset), seed=self.seed, shuffle=shuffle)  # type: ignore[arg-type]
+        elif (generator := self._order_generator()) is not None:
+            drawn_from = self._position.generator or bytes(generator.get_state().numpy())
+            state["generator"] = base64.b85encode(drawn_from).decode()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()` of a loader over the same data; the number of workers may
+        differ, and, unless you have a sampler of your own, so may the number of ranks.
+        """
+        self._check_state(state)
+        self._position = Position.from_json(state)
+        if "generator" in state:
+            self._position.restore(base64.b85decode(state["generator"]))
+
+    def _seed_of_batches(self) -> int | None:
+        """What workers seed each batch from; None where you seed: then seeds are torch's."""
+        seeded = self.generator is not None or self.worker_init_fn is not None
+        return self.seed if self._owns_order and not seeded else None
+
+    def close(self) -> None:
+        """End the processes that `persistent_workers` kept; the next iteration starts new ones."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def __repr__(self) -> str:
+        """The dataset, the way its batches take, and why."""
+        return self.choice.describe(self)
+
+    __str__ = __repr__
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but processes and memory, which stay with this one."""
+        return {**self.__dict__, "_pool": None, "_memory": None, "_shelf": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _memory=RecycledMemory(keep=8), _shelf=SlotShelf())
+
+    # For the iterator.
+
+    def _order_generator(self) -> torch.Generator | None:
+        """What your sampler draws from, as far as it shows."""
+        if self._owns_order:
+            return None
+        own = getattr(self.sampler, "generator", None)
+        return own if isinstance(own, torch.Generator) else self.generator
+
+    def _plan(self) -> Plan:
+        rank, world = rank_and_world()
+        return Plan(
+            samples=len(self.dataset),  # type: ignore[arg-type]
+            batch_size=self.batch_size or 1,
+            shuffle=isinstance(self.sampler, ShuffledSampler),
+            drop_last=self.drop_last,
+            seed=self.seed,
+            rank=rank,
+            world=world,
+        )
+
+    def _tasks(self, epoch: int, position: int) -> Iterator[Task]:
+        if self._owns_order:
+            for task in self._plan().tasks(epoch, position):
+                indices = task.indices if self._auto_collation else task.indices[0]
+                yield Task(task.key, indices, task.after, task.before)
+            return
+        for number, indices in enumerate(super()._index_sampler):
+            if number >= position:
+                yield Task(number, indices, number + 1, number)
+
+    def _guards_locally(self) -> bool:
+        """Whether a policy for bad samples applies that torch's own iterator does not have."""
+        map_style = not isinstance(self.dataset, IterableDataset)
+        return self.on_error != "raise" and self._auto_collation and map_style
+
+    def _check_state(self, state: dict[str, Any]) -> None:
+        mine: dict[str, Any] = {"order": "keyed" if self._owns_order else "sampler"}
+        if self._owns_order:
+            mine.update(
+                samples=len(self.dataset),  # type: ignore[arg-type]
+                seed=self.seed,
+                shuffle=isinstance(self.sampler, ShuffledSampler),
+            )
+        for name, value in mine.items():
+            if state.get(name) != value:
+                raise UsageError(
+                    f"This state is of another loader: its {name} is {state.get(name)!r}, here it"
+                    f" is {value!r}. Make the loader with the same data, seed and order."
+                )
+
+
+class _TorchTasks:
+    """What torch's own iterators take as their sampler: the same batches, from where we are."""
+
+    def __init__(self, loader: Loader[Any]) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        position = self._loader._position
+        for task in self._loader._tasks(position.running_epoch, position.start):
+            yield task.indices
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+def _warn_of_pinning(loader: Loader[Any]) -> None:
+    """As torch's iterators do."""
+    if loader.pin_memory and not torch.accelerator.is_available():
+        warnings.warn(
+            "'pin_memory' argument is set as true but no accelerator is found, "
+            "then device pinned memory won't be used.",
+            stacklevel=3,
+        )
+
+
+def _check_own_arguments(seed: int, on_error: str, decode: str) -> None:
+    if type(seed) is not int or not 0 <= seed < 1 << 64:
+        raise UsageError(f"seed is {seed!r}, expected an integer from 0 to 2**64 - 1.")
+    if on_error not in POLICIES:
+        raise UsageError(f"on_error is {on_error!r}, expected one of {', '.join(POLICIES)}.")
+    if decode not in ("auto", "cpu"):
+        raise UsageError(f'decode is {decode!r}, expected "auto" or "cpu".')

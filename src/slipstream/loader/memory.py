@@ -1,0 +1,183 @@
+"""Memory for batches that is used again when nobody holds the batch any more.
+
+A fresh batch of some megabytes costs more in page faults than in copying. So memory is kept, and
+lent out as a `Lease`: tensors and arrays made from it keep it lent for as long as one of them
+lives, whoever holds it and wherever it went.
+"""
+
+import math
+import mmap
+import os
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from slipstream.errors import StorageError
+
+Bytes = npt.NDArray[np.uint8]
+ALIGNMENT = 64
+
+
+class Lease:
+    """Owner of lent memory as NumPy sees it; gone when the last array or tensor on it is gone."""
+
+    def __init__(self, memory: Bytes) -> None:
+        # Keeps the memory itself alive, beyond the death of whoever lent it.
+        self._memory = memory
+        self.__array_interface__ = memory.__array_interface__
+
+
+def lend(memory: Bytes, give_back: Callable[..., object], *args: Any) -> Bytes:
+    """`memory` as an array whose last user's end calls `give_back(*args)`, from any thread."""
+    lease = Lease(memory)
+    end = weakref.finalize(lease, give_back, *args)
+    # At the interpreter's exit there is nothing left to give back to.
+    end.atexit = False
+    return np.asarray(lease)
+
+
+def tensor_at(
+    memory: Bytes, offset: int, dtype: torch.dtype, shape: tuple[int, ...]
+) -> torch.Tensor:
+    """A contiguous tensor on lent memory."""
+    count = math.prod(shape)
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(memory, dtype=dtype, count=count, offset=offset).view(shape)
+
+
+class RecycledMemory:
+    """Gives out tensors on memory of this process that is used again. Thread-safe."""
+
+    def __init__(self, *, keep: int) -> None:
+        self._keep = keep
+        self._free: dict[int, deque[Bytes]] = {}
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialized tensor."""
+        size = dtype.itemsize * max(1, math.prod(shape))
+        try:
+            memory = self._free[size].pop()
+        except (KeyError, IndexError):
+            memory = np.empty(size, dtype=np.uint8)
+        return tensor_at(lend(memory, self._give_back, memory), 0, dtype, shape)
+
+    def _give_back(self, memory: Bytes) -> None:
+        # Called by the garbage collector, maybe in the middle of `empty`: must not wait for a lock.
+        kept = self._free.setdefault(memory.nbytes, deque())
+        if len(kept) < self._keep:
+            kept.append(memory)
+
+
+class PinnedMemory:
+    """Gives out tensors on page-locked memory of torch's own allocator, which knows of copies that
+    are still under way.
+    """
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialized tensor."""
+        return torch.empty(shape, dtype=dtype, pin_memory=True)
+
+
+Memory = RecycledMemory | PinnedMemory
+
+
+def make_shared(size: int) -> int:
+    """A descriptor of `size` bytes of memory that other processes can map. It has no name, so it
+    cannot be left behind, and the size of /dev/shm does not limit it.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("slipstream", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        # Taken now: memory that is missing later would be a SIGBUS in the middle of a copy.
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:
+            os.ftruncate(descriptor, size)
+    except OSError as error:
+        os.close(descriptor)
+        raise StorageError(
+            f"Cannot take {size:,} bytes of shared memory for a batch: {error.strerror}."
+        ) from None
+    return descriptor
+
+
+def map_shared(descriptor: int, size: int) -> Bytes:
+    """Shared memory as an array. The descriptor may be closed afterwards."""
+    try:
+        # All pages at once: one by one they cost more than the copy into them.
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        mapped = mmap.mmap(descriptor, size, flags)
+    except OSError as error:
+        raise StorageError(
+            f"Cannot map {size:,} bytes of shared memory: {error.strerror}."
+        ) from None
+    return np.frombuffer(mapped, dtype=np.uint8)
+
+
+@dataclass(slots=True)
+class SharedSlot:
+    """Shared memory that a worker fills, with the descriptor that lets another one have it."""
+
+    memory: Bytes
+    descriptor: int
+
+
+class SlotShelf:
+    """Slots whose workers are gone, kept for the next ones: their pages are there already."""
+
+    def __init__(self) -> None:
+        self._slots: list[SharedSlot] = []
+        self._close = weakref.finalize(self, _close_slots, self._slots)
+
+    def put(self, slot: SharedSlot) -> None:
+        """Keep a slot that nobody uses any more."""
+        self._slots.append(slot)
+
+    def take(self, count: int) -> list[SharedSlot]:
+        """Up to `count` slots, the largest first."""
+        self._slots.sort(key=lambda slot: slot.memory.nbytes)
+        return [self._slots.pop() for _ in range(min(count, len(self._slots)))]
+
+    def trim(self, count: int) -> None:
+        """Close all but the `count` largest."""
+        self._slots.sort(key=lambda slot: slot.memory.nbytes)
+        surplus = self._slots[: max(0, len(self._slots) - count)]
+        del self._slots[: len(surplus)]
+        _close_slots(surplus)
+
+    def close(self) -> None:
+        """Close all."""
+        _close_slots(self._slots)
+
+
+def _close_slots(slots: list[SharedSlot]) -> None:
+    while slots:
+        os.close(slots.pop().descriptor)
+
+
+def lock_pages(memory: Bytes) -> Bytes:
+    """`memory`, page-locked for CUDA's copies for as long as it lives, where the system allows it.
+
+    Where it does not (a limit on locked memory, say) it stays as it is: copies then go through
+    torch's own page-locked memory.
+    """
+    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    address = memory.ctypes.data
+    if int(runtime.cudaHostRegister(address, memory.nbytes, 0)) != 0:
+        return memory
+    return lend(memory, _unlock, runtime, address)
+
+
+def _unlock(runtime: Any, address: int) -> None:
+    runtime.cudaHostUnregister(address)

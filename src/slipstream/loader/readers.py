@@ -1,0 +1,212 @@
+"""Where the engine's samples come from: a packed dataset, or a list of picture files."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from slipstream import _native
+from slipstream.errors import CorruptDataset
+from slipstream.loader.memory import Memory
+from slipstream.store.dataset import Dataset
+from slipstream.store.folder import FolderDataset
+from slipstream.store.images import FileRows, open_files, status_text
+from slipstream.store.reader import Rows
+from slipstream.store.schema import PICTURES, SCALARS, Field
+from slipstream.store.values import decode_value
+
+Indices = npt.NDArray[np.int64]
+Column = torch.Tensor | list[Any]
+Errors = dict[int, str]
+Pictures = Rows | FileRows
+
+
+class Reader(Protocol):
+    """Samples by number: pictures as rows for the decoder, everything else as finished columns."""
+
+    pictures: tuple[str, ...]
+    row_bytes: int  # of a sample without its pictures, about
+
+    def __len__(self) -> int: ...
+
+    def open_pictures(self, name: str, indices: Indices, threads: int) -> tuple[Pictures, Errors]:
+        """Where the pictures of these samples lie, and what is wrong with some of them."""
+        ...
+
+    def read_columns(
+        self, indices: Indices, memory: Memory, threads: int
+    ) -> tuple[dict[str, Column], Errors]:
+        """All fields that are no pictures: tensors [N, …], or lists where samples differ."""
+        ...
+
+    def assemble(self, columns: dict[str, Any]) -> Any:
+        """A batch, or a sample, of its fields: in the form that the dataset's samples have."""
+        ...
+
+    def where(self, index: int) -> str:
+        """A sample's name for messages."""
+        ...
+
+
+class PackedReader:
+    """Samples of a packed dataset."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._fields = dataset.fields
+        self.pictures = tuple(f.name for f in self._fields if f.kind in PICTURES)
+        self.row_bytes = sum(f.payload_bytes or _GUESS_BYTES for f in self._fields)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def open_pictures(self, name: str, indices: Indices, threads: int) -> tuple[Pictures, Errors]:
+        """Rows on the maps: nothing is read yet."""
+        return self._dataset.rows(name, indices), {}
+
+    def read_columns(
+        self, indices: Indices, memory: Memory, threads: int
+    ) -> tuple[dict[str, Column], Errors]:
+        """Numbers and arrays of one shape as tensors, all else as lists."""
+        columns: dict[str, Column] = {}
+        errors: Errors = {}
+        for field in self._fields:
+            if field.name in self.pictures:
+                continue
+            if field.kind in SCALARS:
+                values = self._dataset.column(field.name, "value", indices)
+                out = memory.empty((len(indices),), _SCALAR_DTYPES[field.kind])
+                out.copy_(torch.from_numpy(values))
+                columns[field.name] = out
+                continue
+            rows = self._dataset.rows(field.name, indices)
+            if field.payload_bytes is not None:
+                columns[field.name] = _gather(rows, field, memory, threads, errors)
+            else:
+                columns[field.name] = _decode_each(rows, field, errors)
+        return columns, errors
+
+    def assemble(self, columns: dict[str, Any]) -> Any:
+        """A dict, or a list where the dataset's samples are tuples: what torch collates them to."""
+        values = {field.name: columns[field.name] for field in self._fields}
+        return list(values.values()) if self._dataset.as_tuple else values
+
+    def where(self, index: int) -> str:
+        """Dataset and number."""
+        return f"{self._dataset.path}: sample {index}"
+
+
+_GUESS_BYTES = 32
+_SCALAR_DTYPES = {"int": torch.int64, "float": torch.float64}
+
+
+def _gather(rows: Rows, field: Field, memory: Memory, threads: int, errors: Errors) -> torch.Tensor:
+    count = len(rows.map_ids)
+    dtype = torch.from_numpy(np.empty(0, dtype=field.dtype)).dtype
+    shape = (field.window,) if field.kind == "tokens" else field.shape
+    assert shape is not None and field.payload_bytes is not None
+    out = memory.empty((count, *shape), dtype)
+    if out.numel() == 0:
+        return out
+    target = out.view(count, -1).view(torch.uint8).numpy()
+    status = _native.gather(
+        rows.maps, rows.map_ids, rows.offsets, rows.lengths, rows.checksums, target, threads
+    )
+    for k in np.flatnonzero(status).tolist():
+        errors.setdefault(k, f'field "{field.name}": {status_text(int(status[k]))}')
+    return out
+
+
+def _decode_each(rows: Rows, field: Field, errors: Errors) -> list[Any]:
+    """Values of different lengths, one by one."""
+    values: list[Any] = []
+    offsets, lengths = rows.offsets.tolist(), rows.lengths.tolist()
+    checksums, map_ids = rows.checksums.tolist(), rows.map_ids.tolist()
+    maps = [memoryview(data) for data in rows.maps]
+    for k, (offset, length) in enumerate(zip(offsets, lengths, strict=True)):
+        data = maps[map_ids[k]][offset : offset + length]
+        value = None
+        if _native.crc32c(data) != checksums[k]:
+            errors.setdefault(k, f'field "{field.name}": checksum does not match')
+        else:
+            try:
+                value = decode_value(field, data, f'field "{field.name}"')
+            except CorruptDataset as error:
+                errors.setdefault(k, str(error))
+        values.append(torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
+    return values
+
+
+class FileReader:
+    """Samples of a list of `(path, label)`: `(picture, label)`, as torchvision's ImageFolder."""
+
+    pictures: tuple[str, ...] = ("image",)
+    row_bytes = 8
+
+    def __init__(self, samples: Sequence[tuple[str, int]]) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def open_pictures(self, name: str, indices: Indices, threads: int) -> tuple[Pictures, Errors]:
+        """Read the files."""
+        return _open(files=[self._samples[i][0] for i in indices.tolist()], threads=threads)
+
+    def read_columns(
+        self, indices: Indices, memory: Memory, threads: int
+    ) -> tuple[dict[str, Column], Errors]:
+        """The labels."""
+        return {"label": torch.tensor([self._samples[i][1] for i in indices.tolist()])}, {}
+
+    def assemble(self, columns: dict[str, Any]) -> Any:
+        """What torch collates tuples to."""
+        return [columns["image"], columns["label"]]
+
+    def where(self, index: int) -> str:
+        """The file."""
+        return str(self._samples[index][0])
+
+
+class FolderReader:
+    """Samples of a folder that `open_dataset` has opened."""
+
+    row_bytes = 64
+
+    def __init__(self, dataset: FolderDataset) -> None:
+        self._dataset = dataset
+        self.pictures: tuple[str, ...] = ("image",) if "image" in dataset.names else ()
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def open_pictures(self, name: str, indices: Indices, threads: int) -> tuple[Pictures, Errors]:
+        """Read the files."""
+        return _open(files=[self._dataset.paths[i] for i in indices.tolist()], threads=threads)
+
+    def read_columns(
+        self, indices: Indices, memory: Memory, threads: int
+    ) -> tuple[dict[str, Column], Errors]:
+        """Labels and keys."""
+        columns: dict[str, Column] = {}
+        for name in self._dataset.names:
+            if name != "image":
+                values = [self._dataset.values[name][i] for i in indices.tolist()]
+                columns[name] = torch.tensor(values) if name == "label" else values
+        return columns, {}
+
+    def assemble(self, columns: dict[str, Any]) -> Any:
+        """As a packed dataset's."""
+        values = {name: columns[name] for name in self._dataset.names}
+        return list(values.values()) if self._dataset.as_tuple else values
+
+    def where(self, index: int) -> str:
+        """The file."""
+        return str(self._dataset.paths[index])
+
+
+def _open(files: Sequence[str], threads: int) -> tuple[Pictures, Errors]:
+    opened = open_files(files, threads)
+    return opened.rows, dict(opened.errors)

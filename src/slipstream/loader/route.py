@@ -1,0 +1,153 @@
+"""Which way a loader's batches take, and why."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
+
+from slipstream.augment.lowering import Lowered, lower
+from slipstream.errors import UsageError
+from slipstream.loader.readers import FileReader, FolderReader, PackedReader, Reader
+from slipstream.loader.samples import TransformedDataset
+from slipstream.store.dataset import Dataset
+from slipstream.store.folder import FolderDataset
+
+ENGINE, ROWS, WORKERS, TORCH = "engine", "rows", "workers", "torch"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way, in one word, and the reason, in one line."""
+
+    kind: str
+    why: str
+    reader: Reader | None = None
+    lowered: Lowered | None = None
+
+
+def with_transform(dataset: Any, transform: object, seed: int) -> Any:
+    """The dataset with its pictures transformed. Raises `UsageError` where it holds none that we
+    know how to read.
+    """
+    if isinstance(dataset, TransformedDataset):
+        dataset = dataset.source
+    if transform is None:
+        return dataset
+    base, indices = _without_subsets(dataset)
+    reader = _reader_of(base, indices)
+    if reader is None or isinstance(reader, FileReader):
+        raise UsageError(
+            "transform is for datasets of open_dataset, which hold pictures as they are stored."
+            f" This {type(dataset).__name__} makes its own samples: give the transform to it."
+        )
+    if not reader.pictures:
+        raise UsageError(f"transform is for pictures, and {dataset!r} holds none.")
+    return TransformedDataset(dataset, reader, lower(transform, exact=False), seed=seed)
+
+
+def choose(loader: Any) -> Route:
+    """The fastest way that gives what torch's DataLoader would give."""
+    dataset = loader.dataset
+    if isinstance(dataset, IterableDataset):
+        return Route(TORCH, "an IterableDataset makes its own order; torch runs it")
+    if not loader._auto_collation:
+        return _python_route(loader, "batch_size=None: samples are not batched")
+    if loader.collate_fn is not default_collate:
+        return _python_route(loader, "the samples go to your collate_fn")
+    found = _native_route(loader)
+    return found if isinstance(found, Route) else _python_route(loader, found)
+
+
+def _native_route(loader: Any) -> Route | str:
+    """The engine's way, or why it is not to be had."""
+    dataset = loader.dataset
+    if isinstance(dataset, TransformedDataset):
+        return _engine_route(dataset.reader, dataset.lowered)
+    base, indices = _without_subsets(dataset)
+    reader = _reader_of(base, indices)
+    if isinstance(reader, FileReader):
+        return _engine_route(reader, lower(base.transform, exact=True))
+    if reader is not None:
+        return Route(ENGINE, "fields are gathered natively", reader, Lowered())
+    runs_init = loader.worker_init_fn is not None and loader.num_workers > 0
+    if type(base) is TensorDataset and not runs_init and all(_is_plain(t) for t in base.tensors):
+        return Route(ROWS, "rows of a TensorDataset are gathered in one step")
+    return f"{type(dataset).__name__} is read by Python"
+
+
+def _engine_route(reader: Reader, lowered: Lowered) -> Route | str:
+    if lowered.rest:
+        return lowered.describe()
+    return Route(ENGINE, lowered.describe(), reader, lowered)
+
+
+def rows_of(dataset: Any) -> tuple[TensorDataset, Any]:
+    """A TensorDataset and the numbers that a Subset of it chooses, or None."""
+    return _without_subsets(dataset)
+
+
+def _python_route(loader: Any, reason: str) -> Route:
+    from torch.utils.data import MapDataPipe
+
+    if loader.num_workers == 0:
+        return Route(TORCH, f"{reason}; num_workers=0, so in this process, as torch does")
+    if isinstance(loader.dataset, MapDataPipe):
+        return Route(TORCH, f"{reason}; a DataPipe, which torch sets up")
+    return Route(WORKERS, f"{reason}; worker processes write into shared slots")
+
+
+def _without_subsets(dataset: Any) -> tuple[Any, Any]:
+    """What a chain of torch Subsets stands on, and its samples' numbers there, or None for all."""
+    indices: Any = None
+    while type(dataset) is Subset:
+        own = dataset.indices
+        indices = own if indices is None else [own[i] for i in indices]
+        dataset = dataset.dataset
+    return dataset, indices
+
+
+def _reader_of(dataset: Any, indices: Sequence[int] | None) -> Reader | None:
+    if type(dataset) is Dataset:
+        chosen = dataset if indices is None else dataset.subset(np.asarray(indices))
+        return PackedReader(chosen)
+    if type(dataset) is FolderDataset:
+        return FolderReader(dataset if indices is None else dataset.subset(indices))
+    if _is_image_folder(dataset):
+        samples = dataset.samples if indices is None else [dataset.samples[i] for i in indices]
+        return FileReader(samples)
+    return None
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.requires_grad
+    )
+
+
+_FOLDER_MODULE = "torchvision.datasets.folder"
+
+
+def _is_image_folder(dataset: Any) -> bool:
+    """Whether this is torchvision's ImageFolder, or reads its samples with the very same code."""
+    kind = type(dataset)
+    reads = getattr(kind, "__getitem__", None)
+    if getattr(reads, "__module__", "") != _FOLDER_MODULE or hasattr(kind, "__getitems__"):
+        return False
+    if getattr(reads, "__qualname__", "") != "DatasetFolder.__getitem__":
+        return False
+    loader: Any = getattr(dataset, "loader", None)
+    if getattr(loader, "__module__", "") != _FOLDER_MODULE:
+        return False
+    torchvision: Any = sys.modules.get("torchvision")
+    backend = getattr(torchvision, "get_image_backend", lambda: "PIL")()
+    is_pillow = loader.__name__ == "pil_loader" or (
+        loader.__name__ == "default_loader" and backend == "PIL"
+    )
+    return is_pillow and dataset.target_transform is None

@@ -1,0 +1,102 @@
+"""A dataset of transformed pictures, for transforms that only Python can run, and for loaders that
+take a Loader apart and keep its dataset.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch.utils.data
+from PIL import Image
+
+from slipstream.augment.lowering import Lowered
+from slipstream.cpu import usable_cores
+from slipstream.errors import CorruptDataset
+from slipstream.loader.engine import Engine
+from slipstream.loader.memory import RecycledMemory
+from slipstream.loader.readers import Reader
+
+
+class TransformedDataset(torch.utils.data.Dataset[Any]):
+    """Samples whose pictures went through a pipeline, partly natively, partly as given.
+
+    Everything else is the source dataset's: `len`, `classes` and so on. Random numbers are those of
+    (seed, epoch, sample), so a sample is the same in any process; `set_epoch` chooses the epoch.
+    """
+
+    draws_by_epoch = True
+
+    def __init__(self, source: Any, reader: Reader, lowered: Lowered, *, seed: int) -> None:
+        self.source = source
+        self.reader = reader
+        self.lowered = lowered
+        self.seed = seed
+        self.epoch = 0
+        self._engine: Engine | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the random numbers of this epoch from now on."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def __getitem__(self, index: int) -> Any:
+        """One sample. Raises `CorruptDataset`."""
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"sample {index} of a dataset of {count}")
+        return self.__getitems__([index % count])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Several samples in one call of the engine; those that differ in size one by one."""
+        if self.lowered.geometry.size is None and len(indices) > 1:
+            return [sample for index in indices for sample in self.__getitems__([index])]
+        numbers = np.asarray(indices, dtype=np.int64)
+        columns, errors = self._get_engine().read(numbers, self.epoch)
+        if errors:
+            place = min(errors)
+            where = self.reader.where(int(numbers[place]))
+            raise CorruptDataset(errors[place], where=where)
+        return [self._sample(columns, k) for k in range(len(numbers))]
+
+    def _sample(self, columns: dict[str, Any], place: int) -> Any:
+        values: dict[str, Any] = {}
+        for name, column in columns.items():
+            value = column[place]
+            if name in self.reader.pictures:
+                # A copy: a transform may write into its picture, and the batch is used again.
+                value = self.lowered.complete(value.numpy().copy())
+                if isinstance(value, Image.Image):
+                    value = np.asarray(value)
+            elif isinstance(value, torch.Tensor) and value.ndim == 0:
+                value = value.item()
+            values[name] = value
+        sample = self.reader.assemble(values)
+        return tuple(sample) if isinstance(sample, list) else sample
+
+    def _get_engine(self) -> Engine:
+        if self._engine is None:
+            in_worker = torch.utils.data.get_worker_info() is not None
+            self._engine = Engine(
+                self.reader, self.lowered, seed=self.seed, memory=RecycledMemory(keep=2),
+                threads=1 if in_worker else usable_cores(), finish="never",
+            )  # fmt: skip
+        return self._engine
+
+    def __getattr__(self, name: str) -> Any:
+        # Not for what unpickling asks before there is a source.
+        if name.startswith("_") or "source" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the engine, which the other process makes for itself."""
+        return {**self.__dict__, "_engine": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        """The source and the pipeline."""
+        return f"TransformedDataset({self.source!r}, {self.lowered.describe()})"

@@ -1,0 +1,294 @@
+"""Opens what makes the batches of one iteration, and puts the stages behind one another."""
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from slipstream.loader.auto import DEFAULT_PREFETCH
+from slipstream.loader.bad_samples import fetch_guarded
+from slipstream.loader.cuda_lane import CudaLane, Sent
+from slipstream.loader.engine import Engine
+from slipstream.loader.made import Made
+from slipstream.loader.memory import Memory, PinnedMemory
+from slipstream.loader.plan import Task
+from slipstream.loader.pool import Pool
+from slipstream.loader.prefetch import DevicePrefetcher, Lane
+from slipstream.loader.route import ENGINE, ROWS, WORKERS
+from slipstream.loader.rows import TensorRows
+from slipstream.loader.share import share_lists
+from slipstream.loader.stats import bytes_of, samples_in
+from slipstream.loader.structure import map_tensors
+from slipstream.loader.threaded import ThreadedBatches
+from slipstream.loader.tuning import Tuner
+from slipstream.loader.worker import Job
+from slipstream.loader.worker_batches import WorkerBatches
+
+# Smaller batches are made sooner than handed from one thread to another.
+_INLINE_BYTES = 1 << 18
+_ENGINE_THREADS = 2
+_SPARE_SLOTS = 2
+
+
+class Source:
+    """Iterator over `(task, made, batch)`, with the batch where the loop wants it."""
+
+    def __init__(self, maker: Any, device: Any, lane: Lane | None) -> None:
+        self._maker = maker
+        self._prefetcher: DevicePrefetcher[Any] | None = None
+        self._device = device
+        if lane is not None:
+            self._prefetcher = DevicePrefetcher(
+                _as_tokens(maker), lane, interrupt=getattr(maker, "interrupt", None)
+            )
+
+    @property
+    def waiting(self) -> int:
+        """Batches that are ready and not yet asked for."""
+        return int(getattr(self._maker, "waiting", 0))
+
+    def __next__(self) -> tuple[Task, Made, Any]:
+        if self._prefetcher is not None:
+            token, batch = next(self._prefetcher)
+            return token.task, token.made, batch
+        task, made = next(self._maker)
+        batch = made.batch
+        if self._device is not None:
+            batch = map_tensors(batch, self._move, self._move)
+        return task, made, batch
+
+    def _move(self, thing: Any) -> Any:
+        return thing.to(self._device)
+
+    def observe(self, wait_s: float) -> None:
+        """The loop waited so long for its batch."""
+        observe = getattr(self._maker, "observe", None)
+        if observe is not None:
+            observe(wait_s)
+
+    def close(self) -> None:
+        """End all stages."""
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+        close = getattr(self._maker, "close", None)
+        if close is not None:
+            close()
+
+    @property
+    def processes(self) -> list[Any]:
+        """Worker processes; more may join."""
+        found: list[Any] = getattr(self._maker, "processes", [])
+        return found
+
+
+class _Token:
+    """Rides with a batch through the prefetcher, which looks into what it knows."""
+
+    __slots__ = ("made", "task")
+
+    def __init__(self, task: Task, made: Made) -> None:
+        self.task = task
+        self.made = made
+
+
+def _as_tokens(maker: Any) -> Iterator[tuple[_Token, Any]]:
+    try:
+        for task, made in maker:
+            batch, made.batch = made.batch, made.batch is not None or None
+            yield _Token(task, made), batch
+            del batch
+    finally:
+        close = getattr(maker, "close", None)
+        if close is not None:
+            close()
+
+
+class _PinLane:
+    """Batches into page-locked memory, ahead, for loops that copy by themselves."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def active(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def send(self, batch: Any) -> tuple[Sent, list[object]]:
+        return Sent(batch=pin_memory(batch, self._device), ticket=None), []  # type: ignore[no-untyped-call]
+
+    def finished(self, ticket: Any) -> bool:
+        return True
+
+    def receive(self, sent: Sent) -> Any:
+        return sent.batch
+
+    def mark(self) -> Any:
+        return None
+
+
+def open_source(loader: Any, base_seed: int, torch_iterator: Any) -> Source:
+    """Start making the batches of the iteration that the loader's position has begun."""
+    position = loader._position
+    epoch = position.running_epoch
+    device = None if loader.device is None else torch.device(loader.device)
+    to_cuda = device is not None and device.type == "cuda"
+    pins = loader.pin_memory and torch.accelerator.is_available() and not to_cuda
+    choice = loader.choice
+    route = choice.route
+    lane: Lane | None = CudaLane(device) if to_cuda and device is not None else None
+    tasks = loader._tasks(epoch, position.start)
+    if route.kind in (ENGINE, ROWS):
+        memory: Memory = PinnedMemory() if to_cuda or pins else loader._memory
+        maker = _open_engine(loader, tasks, epoch, memory, on_device=to_cuda)
+    elif route.kind == WORKERS:
+        maker = _open_workers(loader, tasks, epoch, base_seed, pin=to_cuda)
+    elif torch_iterator is None:
+        maker = _LocalBatches(loader, tasks, epoch)
+    else:
+        maker = _TorchBatches(loader, torch_iterator)
+        pins = False
+    if pins and route.kind not in (ENGINE, ROWS):
+        accelerator = torch.accelerator.current_accelerator()
+        lane = _PinLane(accelerator.type if accelerator is not None else "cuda")
+    return Source(maker, None if lane is not None else device, lane)
+
+
+def _open_engine(
+    loader: Any, tasks: Iterator[Task], epoch: int, memory: Memory, *, on_device: bool
+) -> Any:
+    choice = loader.choice
+    route = choice.route
+    makes: Any
+    if route.kind == ROWS:
+        rows = TensorRows(loader.dataset, memory)
+        small = rows.row_bytes * (loader.batch_size or 1) < _INLINE_BYTES
+        makes = rows.make
+    else:
+        engine = Engine(
+            route.reader, route.lowered, seed=loader.seed, threads=choice.workers, memory=memory,
+            on_error=loader.on_error, finish="on_device" if on_device else "here",
+        )  # fmt: skip
+        small = (
+            not route.reader.pictures
+            and route.reader.row_bytes * (loader.batch_size or 1) < _INLINE_BYTES
+        )
+
+        def makes(task: Task) -> Made:
+            return engine.make(task, epoch)
+
+    if small:
+        return _InlineBatches(makes, tasks)
+    return ThreadedBatches(
+        makes, tasks, threads=_ENGINE_THREADS, depth=max(_ENGINE_THREADS, choice.prefetch)
+    )
+
+
+class _InlineBatches:
+    """Batches made when they are asked for."""
+
+    def __init__(self, make: Any, tasks: Iterator[Task]) -> None:
+        self._make = make
+        self._tasks = tasks
+
+    def __iter__(self) -> "_InlineBatches":
+        return self
+
+    def __next__(self) -> tuple[Task, Made]:
+        task = next(self._tasks)
+        return task, self._make(task)
+
+
+class _LocalBatches:
+    """A Dataset read in this process, with a policy for bad samples."""
+
+    def __init__(self, loader: Any, tasks: Iterator[Task], epoch: int) -> None:
+        self._loader = loader
+        self._tasks = tasks
+        self._epoch = epoch
+
+    def __iter__(self) -> "_LocalBatches":
+        return self
+
+    def __next__(self) -> tuple[Task, Made]:
+        loader, task = self._loader, next(self._tasks)
+        dataset = loader.dataset
+        if getattr(dataset, "draws_by_epoch", False):
+            dataset.set_epoch(self._epoch)
+        began = time.perf_counter()
+        samples, bad = fetch_guarded(
+            dataset.__getitem__, task.indices, len(dataset), self._epoch, loader.on_error
+        )
+        fetched = time.perf_counter()
+        if not samples and bad:
+            return task, Made(None, 0, fetch_s=fetched - began, bad=bad)
+        batch = loader.collate_fn(samples)
+        done = time.perf_counter()
+        nbytes = bytes_of(batch)
+        return task, Made(batch, len(samples), nbytes, fetched - began, done - fetched, 0.0, bad)
+
+
+class _TorchBatches:
+    """torch's own iterator over the same tasks."""
+
+    def __init__(self, loader: Any, iterator: Any) -> None:
+        position = loader._position
+        self._dataset = loader.dataset
+        self._epoch = position.running_epoch
+        self._iterator = iterator
+        self._owned = loader._plan() if loader._owns_order else None
+        self._at = position.start
+        self._size = loader.batch_size or 1
+        self._is_local = loader.num_workers == 0
+        if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+            # Its place cannot be asked for: what the loop has had is read again and thrown away.
+            for _ in range(position.start):
+                next(self._iterator, None)
+
+    def __iter__(self) -> "_TorchBatches":
+        return self
+
+    def __next__(self) -> tuple[Task, Made]:
+        if getattr(self._dataset, "draws_by_epoch", False):
+            # For every batch: another iteration may be under way, in another epoch.
+            self._dataset.set_epoch(self._epoch)
+        began = time.perf_counter()
+        batch = next(self._iterator)
+        fetch_s = time.perf_counter() - began if self._is_local else 0.0
+        before = self._at
+        if self._owned is None:
+            self._at, samples = before + 1, samples_in(batch, self._size)
+        else:
+            self._at = self._owned.advance(before)
+            samples = len(self._owned.share(before, self._at))
+        return Task(0, [], self._at, before), Made(batch, samples, bytes_of(batch), fetch_s)
+
+
+def _open_workers(
+    loader: Any, tasks: Iterator[Task], epoch: int, base_seed: int, *, pin: bool
+) -> Any:
+    choice = loader.choice
+    prefetch = choice.prefetch or DEFAULT_PREFETCH
+    pool = loader._pool
+    if pool is None or not pool.is_open:
+        job = Job(
+            dataset=share_lists(loader.dataset, choice.workers),
+            collate_fn=loader.collate_fn,
+            auto_collation=loader._auto_collation,
+            init_fn=loader.worker_init_fn,
+            workers=choice.workers,
+            base_seed=base_seed,
+            batch_seed=loader._seed_of_batches(),
+            on_error=loader.on_error,
+            slots=prefetch + _SPARE_SLOTS,
+        )
+        loader._shelf.trim(2 * choice.workers * job.slots)
+        pool = Pool(job, loader.multiprocessing_context, loader._shelf, pin=pin)
+        if loader.persistent_workers:
+            loader._pool = pool
+    tuner = Tuner.of(loader)
+    return WorkerBatches(
+        pool, tasks, epoch, choice=choice, in_order=loader.in_order, timeout_s=loader.timeout,
+        keep_pool=loader.persistent_workers, tuner=tuner,
+    )  # fmt: skip

@@ -1,0 +1,268 @@
+"""A worker process: reads samples, collates them into a shared slot, says where they lie."""
+
+import gc
+import os
+import pickle
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+import torch.utils.data._utils.worker as torch_worker
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
+from torch.utils.data._utils.signal_handling import (  # type: ignore[attr-defined]
+    _set_worker_signal_handlers,
+)
+
+from slipstream.errors import StorageError
+from slipstream.loader.bad_samples import fetch_guarded
+from slipstream.loader.memory import ALIGNMENT, Bytes, make_shared, map_shared, tensor_at
+from slipstream.loader.parcel import place, wrap
+from slipstream.loader.seeding import seed_for_batch, seed_for_worker
+from slipstream.loader.wire import Closed, Wire
+
+TASK, ADOPT = range(2)  # to the worker
+BATCH, ERROR, SLOT, DROP = range(4)  # from it
+_PAGE = 1 << 16
+
+
+@dataclass(slots=True)
+class Job:
+    """What workers are for. Inherited by forked ones, pickled for others."""
+
+    dataset: Any
+    collate_fn: Callable[..., Any]
+    auto_collation: bool
+    init_fn: Callable[[int], None] | None
+    workers: int
+    base_seed: int
+    # None: random numbers run on from batch to batch as in torch's workers.
+    batch_seed: int | None
+    on_error: str
+    slots: int
+
+
+def run_worker(job: Job, number: int, end: socket.socket, parent: int, others: Any) -> None:
+    """Target of a worker process. `others` are the loader's ends of all pairs, inherited by a fork:
+    held open here they would hide the loader's death from the other workers.
+    """
+    for other in others:
+        other.close()
+    # The collector would write to every page of what was inherited, and so copy it.
+    gc.freeze()
+    try:
+        _watch_parent(parent)
+        _set_worker_signal_handlers()
+        torch.set_num_threads(1)
+        seed = seed_for_worker(job.base_seed, number)
+        torch_worker._worker_info = torch_worker.WorkerInfo(
+            id=number, num_workers=job.workers, seed=seed, dataset=job.dataset
+        )
+        _serve(job, number, Wire(end))
+    except (KeyboardInterrupt, Closed):
+        # The loader has the same Ctrl-C to answer, or is done with us.
+        pass
+
+
+def _watch_parent(parent: int) -> None:
+    """End this process when the loader's dies, even in the middle of a sample."""
+
+    def wait() -> None:
+        if hasattr(os, "pidfd_open"):
+            try:
+                descriptor = os.pidfd_open(parent)
+            except OSError:
+                os._exit(1)
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll()
+        else:
+            own = os.getppid()
+            while os.getppid() == own:
+                time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="slipstream-parent-watch", daemon=True).start()
+
+
+def _serve(job: Job, number: int, wire: Wire) -> None:
+    failure = None
+    try:
+        if job.init_fn is not None:
+            job.init_fn(number)
+    except Exception:
+        failure = _caught(number)
+    maker = _Maker(job, wire)
+    while True:
+        kind, *parts = pickle.loads(wire.receive())
+        if kind == ADOPT:
+            maker.adopt(*parts)
+            continue
+        task, epoch, key, index, freed = parts
+        maker.slots.free.extend(freed)
+        if failure is None:
+            try:
+                maker.make(task, epoch, key, index)
+                continue
+            except Exception as error:
+                if isinstance(error, Closed):
+                    raise
+                failure = _caught(number)
+        wire.send(bytes(ForkingPickler.dumps((ERROR, task, failure))))
+        failure = None
+
+
+def _caught(number: int) -> Any:
+    """The exception at hand as torch's loader would send it."""
+    return ExceptionWrapper(where=f"in DataLoader worker process {number}")  # type: ignore[no-untyped-call]
+
+
+class _Maker:
+    def __init__(self, job: Job, wire: Wire) -> None:
+        self.slots = Slots(wire, job.slots)
+        self._job = job
+        self._wire = wire
+        self._expected = 0
+        self._direct = job.auto_collation and job.collate_fn is torch.utils.data.default_collate
+
+    def adopt(self, sizes: list[int], expected: int) -> None:
+        """Take over slots of workers that are gone; the last batch was so large."""
+        self._expected = expected
+        for nbytes in sizes:
+            self.slots.adopt(nbytes)
+
+    def make(self, task: int, epoch: int, key: int, index: Any) -> None:
+        """Make one batch and send it."""
+        job = self._job
+        if job.batch_seed is not None:
+            seed_for_batch(job.batch_seed, epoch, key)
+        started, cpu = time.perf_counter(), time.thread_time()
+        samples, bad = self._fetch(index, epoch)
+        fetched = time.perf_counter()
+        if job.auto_collation and not samples and bad:
+            self._send((BATCH, task, None, [], None, (fetched - started, 0.0, 0.0), 0, bad))
+            return
+        slot = self.slots.take(self._expected) if self._expected else None
+        if self._direct:
+            batch = _Stack(slot[1] if slot else None).collate(samples)
+        else:
+            batch = job.collate_fn(samples)
+        del samples
+        parcel = wrap(batch)
+        nbytes = parcel.nbytes
+        if nbytes and (slot is None or slot[1].nbytes < nbytes):
+            if slot is not None:
+                self.slots.free.append(slot[0])
+            slot = self.slots.take(nbytes)
+            self._expected = max(self._expected, nbytes)
+        size = len(index) if job.auto_collation else 1
+        if nbytes and slot is None:
+            # All slots are lent out or memory is short: this batch goes torch's way.
+            skeleton, places = bytes(ForkingPickler.dumps(batch)), None
+        else:
+            skeleton = parcel.skeleton
+            places = place(parcel.leaves, slot[1] if slot else None)
+        done = time.perf_counter()
+        times = (fetched - started, done - fetched, time.thread_time() - cpu)
+        self._send((BATCH, task, slot and slot[0], places, skeleton, times, size, bad))
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        self._wire.send(pickle.dumps(message, 5))
+
+    def _fetch(self, index: Any, epoch: int) -> tuple[Any, list[Any]]:
+        dataset, job = self._job.dataset, self._job
+        if getattr(dataset, "draws_by_epoch", False):
+            dataset.set_epoch(epoch)
+        if not job.auto_collation:
+            return dataset[index], []
+        if job.on_error != "raise":
+            return fetch_guarded(dataset.__getitem__, index, len(dataset), epoch, job.on_error)
+        many = getattr(dataset, "__getitems__", None)
+        return many(index) if many else [dataset[i] for i in index], []
+
+
+class Slots:
+    """This worker's shared memory. The loader says which slots it has given up."""
+
+    def __init__(self, wire: Wire, limit: int) -> None:
+        self.free: list[int] = []
+        self._wire = wire
+        self._limit = limit
+        self._slots: dict[int, Bytes] = {}
+        self._made = 0
+
+    def adopt(self, nbytes: int) -> None:
+        """Take over a slot whose descriptor has come."""
+        descriptor = self._wire.take_descriptor()
+        try:
+            self._slots[self._made] = map_shared(descriptor, nbytes)
+        finally:
+            os.close(descriptor)
+        self.free.append(self._made)
+        self._made += 1
+
+    def take(self, nbytes: int) -> tuple[int, Bytes] | None:
+        """A free slot of at least `nbytes`, new if need be; None when there can be no more."""
+        small: list[int] = []
+        while self.free:
+            number = self.free.pop()
+            if self._slots[number].nbytes >= nbytes:
+                self.free.extend(small)
+                return number, self._slots[number]
+            small.append(number)
+        for number in small:
+            del self._slots[number]
+        if small:
+            self._wire.send(pickle.dumps((DROP, small)))
+        if len(self._slots) >= self._limit:
+            return None
+        return self._make(-(-nbytes // _PAGE) * _PAGE)
+
+    def _make(self, nbytes: int) -> tuple[int, Bytes] | None:
+        try:
+            descriptor = make_shared(nbytes)
+        except StorageError:
+            self._limit = len(self._slots)
+            return None
+        try:
+            slot = map_shared(descriptor, nbytes)
+            number, self._made = self._made, self._made + 1
+            self._wire.send(pickle.dumps((SLOT, number, nbytes)), (descriptor,))
+        finally:
+            os.close(descriptor)
+        self._slots[number] = slot
+        return number, slot
+
+
+class _Stack:
+    """torch's own collate, but tensors are stacked straight into the slot."""
+
+    def __init__(self, slot: Bytes | None) -> None:
+        self._slot = slot
+        self._used = 0
+
+    def collate(self, samples: Sequence[Any]) -> Any:
+        stack_tensors = default_collate_fn_map.get(torch.Tensor)
+        if stack_tensors is not collate_tensor_fn:
+            return collate(samples, collate_fn_map=default_collate_fn_map)
+        return collate(
+            samples, collate_fn_map={**default_collate_fn_map, torch.Tensor: self._stack}
+        )
+
+    def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
+        first = tensors[0]
+        if type(first) is not torch.Tensor or first.layout is not torch.strided or first.is_nested:
+            return collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
+        nbytes = first.nbytes * len(tensors)
+        if self._slot is None or self._used + nbytes > self._slot.nbytes or nbytes == 0:
+            return torch.stack(tuple(tensors), 0)
+        shape = (len(tensors), *first.shape)
+        out = tensor_at(self._slot, self._used, first.dtype, shape)
+        self._used += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return torch.stack(tuple(tensors), 0, out=out)

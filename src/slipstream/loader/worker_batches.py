@@ -1,0 +1,138 @@
+"""One epoch through worker processes: who makes which batch, and in which order they come."""
+
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from slipstream.loader.choice import Choice
+from slipstream.loader.made import Made
+from slipstream.loader.plan import Task
+from slipstream.loader.pool import Pool, Timeout, shorten
+from slipstream.loader.tuning import Tuner
+
+_REMINDER_S = 60.0
+
+
+class WorkerBatches:
+    """Iterator over `(task, Made)`. Batch k is made by worker k modulo their number, as in torch,
+    so that a worker's own random numbers run as they do there.
+    """
+
+    def __init__(
+        self, pool: Pool, tasks: Iterator[Task], epoch: int, *, choice: Choice, in_order: bool,
+        timeout_s: float, keep_pool: bool, tuner: Tuner | None,
+    ) -> None:  # fmt: skip
+        self._choice = choice
+        self._pool = pool
+        self._tasks = tasks
+        self._epoch = epoch
+        self._in_order = in_order
+        self._timeout_s = timeout_s
+        self._keep_pool = keep_pool
+        self._tuner = tuner
+        self._given: dict[int, tuple[Task, int]] = {}
+        self._came: dict[int, Any] = {}
+        self._more = True
+        self._turn = 0
+
+    @property
+    def processes(self) -> list[Any]:
+        """The worker processes; more may join."""
+        return self._pool.processes
+
+    def close(self) -> None:
+        """End the workers, unless they are to be kept."""
+        if not self._keep_pool:
+            self._pool.close()
+
+    def observe(self, wait_s: float) -> None:
+        """The loop waited so long; see `Tuner`."""
+        if self._tuner is not None:
+            self._tuner.observe(wait_s)
+
+    @property
+    def waiting(self) -> int:
+        """Batches that are made and not yet asked for."""
+        return len(self._came)
+
+    def __iter__(self) -> "WorkerBatches":
+        return self
+
+    def __next__(self) -> tuple[Task, Made]:
+        self._hand_out()
+        if not self._given:
+            raise StopIteration
+        number = self._wait()
+        made = self._came.pop(number)
+        task, _ = self._given.pop(number)
+        self._hand_out()
+        if isinstance(made, Made):
+            if self._tuner is not None:
+                self._tuner.made(made)
+            return task, made
+        made.reraise()
+        raise AssertionError("an exception was re-raised")
+
+    def _hand_out(self) -> None:
+        while self._more and len(self._given) < self._choice.workers * self._choice.prefetch:
+            task = next(self._tasks, None)
+            if task is None:
+                self._more = False
+                return
+            worker = self._choose_worker()
+            number = self._pool.next_number()
+            self._given[number] = (task, worker)
+            self._pool.send(worker, number, self._epoch, task)
+
+    def _choose_worker(self) -> int:
+        workers = self._choice.workers
+        for _ in range(workers):
+            worker = self._turn % workers
+            self._turn += 1
+            if self._in_order or worker >= len(self._pool.workers):
+                break
+            if self._pool.workers[worker].busy < self._choice.prefetch:
+                break
+        return worker
+
+    def _next_ready(self) -> int | None:
+        if self._in_order:
+            first = min(self._given)
+            return first if first in self._came else None
+        return next(iter(self._came), None)
+
+    def _wait(self) -> int:
+        started = time.monotonic()
+        reminded = False
+        while (number := self._next_ready()) is None:
+            waited = time.monotonic() - started
+            limit = _REMINDER_S - waited if not reminded else None
+            if self._timeout_s > 0:
+                limit = self._timeout_s - waited
+                if limit <= 0:
+                    raise Timeout(f"DataLoader timed out after {self._timeout_s} seconds")
+            elif limit is not None and limit <= 0:
+                reminded = True
+                self._remind()
+                limit = None
+            for came, value in self._pool.receive(limit):
+                if came == -1:
+                    tasks = [t for n, (t, _) in self._given.items() if self._is_from(n, value)]
+                    self._pool.raise_death(value, tasks[0] if tasks else None)
+                if came in self._given:
+                    self._came[came] = value
+        return number
+
+    def _is_from(self, number: int, worker: Any) -> bool:
+        return number not in self._came and self._pool.workers[self._given[number][1]] is worker
+
+    def _remind(self) -> None:
+        number = min(self._given)
+        task, worker = self._given[number]
+        warnings.warn(
+            f"Waiting {_REMINDER_S:.0f} s for worker {worker} (pid"
+            f" {self._pool.workers[worker].process.pid}), which is alive and makes the batch of"
+            f" samples {shorten(task.indices)}. Give the loader a timeout to stop instead.",
+            stacklevel=4,
+        )
