@@ -37,9 +37,10 @@ bench: $(BUILT) build/peers/installed.stamp  ## measure the published ratios; PH
 	$(BIN)/python -m benchmarks --peers build/peers/bin/python $(if $(PHOTOS),--photos "$(PHOTOS)") \
 	  $(if $(SAVE),--save "$(SAVE)")
 
-build/peers/installed.stamp: constraints.txt
+build/peers/installed.stamp: constraints.txt Makefile
 	@mkdir -p build
 	$(PYTHON) -m venv build/peers
+	build/peers/bin/pip install --quiet --constraint constraints.txt torch
 	build/peers/bin/pip install --quiet --constraint constraints.txt pillow numpy opencv-python-headless xxhash
 	@touch $@
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import checksums, decoding, packing, resizing
+from benchmarks import checksums, decoding, loading, packing, resizing
 from benchmarks.claim import Claim
 from benchmarks.machine import describe_machine
 from slipstream.cli.photos import write_photos
@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("--photos", type=Path, help="folder of JPEGs; made if not given")
     parser.add_argument("--tools", type=Path, default=Path("build/bench"), help="built programs")
-    parser.add_argument("--peers", type=Path, help="Python that has OpenCV and xxhash")
+    parser.add_argument("--peers", type=Path, help="Python that has OpenCV, torch and xxhash")
     parser.add_argument("--save", type=Path, help="write the numbers and the machine as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as place:
@@ -40,6 +40,7 @@ def main() -> None:
             *resizing.measure(options.peers, files),
             *packing.measure(files, Path(place)),
             *checksums.measure(options.peers, files),
+            *loading.measure(options.peers, files, Path(place)),
         ]
     machine = describe_machine()
     what = "made pictures" if options.photos is None else "photos"

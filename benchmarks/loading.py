@@ -102,17 +102,18 @@ def _engine_batches(loader: Any) -> Iterator[Any]:
     engine = Engine(
         route.reader, route.lowered, seed=0, threads=usable_cores(), memory=loader._memory
     )
-    for task in loader._tasks(0, 0):
+    for task in loader._tasks(0, 0, None):
         yield engine.make(task, 0).batch
 
 
 def _first_batch_of_new_process(packed: Path) -> float:
     code = (
-        "import time, torch, slipstream\n"
+        "import time\n"
+        "from slipstream import Loader, open_dataset\n"
         "from slipstream.augment import RandomHorizontalFlip, RandomResizedCrop\n"
         "began = time.perf_counter()\n"
-        f"data = slipstream.open_dataset({str(packed)!r}, fields=['image'])\n"
-        f"loader = slipstream.Loader(data, {_BATCH}, shuffle=True,"
+        f"data = open_dataset({str(packed)!r}, fields=['image'])\n"
+        f"loader = Loader(data, {_BATCH}, shuffle=True,"
         " transform=[RandomResizedCrop(224), RandomHorizontalFlip()])\n"
         "next(iter(loader))\n"
         "print(time.perf_counter() - began)\n"

@@ -533,6 +533,8 @@ std::tuple<nb::typed<nb::list, Bytes>, Made<std::int32_t, 2>, Made<std::int32_t>
 }  // namespace
 
 NB_MODULE(_native, m) {
+    // A thread that still makes batches at the interpreter's exit holds objects; that is no leak.
+    nb::set_leak_warnings(false);
     m.doc() =
         "Slipstream's native core: JPEG tiles, exact resize, checksums. Called by the package, not "
         "by users.";
@@ -585,6 +587,9 @@ NB_MODULE(_native, m) {
           "out"_a.noconvert(), "threads"_a,
           "Copy payloads of equal length into the rows of `out`; one status per payload.");
     m.def("convert", &convert, "src"_a, "out"_a.noconvert(), "table"_a.none(), "threads"_a,
+          nb::sig("def convert(src: NDArray[numpy.uint8], out: NDArray[numpy.uint8] | "
+                  "NDArray[numpy.float32], table: NDArray[numpy.float32] | None, threads: int) -> "
+                  "None"),
           "Pixels [N, H, W, 3] into planes [N, 3, H, W], or into their entries in table[3, 256].");
     m.def("read_files", &read_files, "paths"_a, "threads"_a,
           "Read whole files: their bytes, (width, height) where they are JPEGs, and errnos.");

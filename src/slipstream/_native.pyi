@@ -91,7 +91,7 @@ def gather(maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32], dic
     Copy payloads of equal length into the rows of `out`; one status per payload.
     """
 
-def convert(src: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None, 3), order='C', device='cpu', writable=False)], out: NDArray, table: Annotated[NDArray[numpy.float32], dict(shape=(3, 256), order='C', device='cpu', writable=False)] | None, threads: int) -> None:
+def convert(src: NDArray[numpy.uint8], out: NDArray[numpy.uint8] | NDArray[numpy.float32], table: NDArray[numpy.float32] | None, threads: int) -> None:
     """
     Pixels [N, H, W, 3] into planes [N, 3, H, W], or into their entries in table[3, 256].
     """

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024  as users write it
+Pair = namedtuple("Pair", ["left", "right"])
 
 
 class Made(Dataset[Any]):
@@ -179,7 +179,8 @@ class SizedStream(Stream):
 def plain(batch: Any) -> Any:
     """A batch as values that `==` compares: types, dtypes, shapes and strides among them."""
     if isinstance(batch, torch.Tensor):
-        layout = (tuple(batch.shape), batch.is_contiguous(), batch.stride())
+        strides = batch.stride() if batch.numel() else ()
+        layout = (tuple(batch.shape), batch.is_contiguous(), strides)
         data = batch.contiguous().flatten().view(torch.uint8).numpy().tobytes()
         return type(batch), batch.dtype, layout, data
     if isinstance(batch, np.ndarray):

@@ -100,7 +100,9 @@ def test_packed_and_unpacked_pictures_equal_pillows(
                 for pixels, label, key in zip(*batch.values(), strict=True):
                     assert label == (0 if key.startswith("cats") else 1)
                     expected = by_pillow(folder, key, transform, 7, epoch, order[key])
-                    assert torch.equal(pixels, torch.as_tensor(np.array(expected)))
+                    if not isinstance(expected, torch.Tensor):
+                        expected = torch.from_numpy(np.array(expected))
+                    assert torch.equal(pixels, expected)
                 seen += batch["key"]
             assert sorted(seen) == sorted(order)
 
@@ -240,6 +242,22 @@ def test_image_folder_takes_the_engines_way_with_the_same_bytes(folder: Path) ->
         assert type(ours) is type(theirs) is list
         assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
         assert ours[0].stride() == theirs[0].stride() and ours[1].dtype == theirs[1].dtype
+
+
+def test_image_folder_with_a_transform_that_only_python_knows(folder: Path) -> None:
+    class Spy:
+        def __call__(self, picture: Any) -> Any:
+            assert picture.size == (32, 32)
+            return picture.rotate(90)
+
+    transform = standins.v1.Compose(
+        [standins.v1.Resize(48), standins.v1.CenterCrop(32), Spy(), standins.v1.ToTensor()]
+    )
+    dataset = make_image_folder(folder, transform)
+    loader = slipstream.Loader(dataset, 5, num_workers=1)
+    assert "engine: Resize(48), CenterCrop(32); as given: Spy" in str(loader)
+    for ours, theirs in zip(loader, DataLoader(dataset, 5), strict=True):
+        assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
 
 
 @pytest.mark.parametrize(

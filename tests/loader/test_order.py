@@ -1,4 +1,4 @@
-"""The shuffled order as the training loop sees it: fair, new every epoch, and not stored anywhere."""
+"""The shuffled order as a training loop sees it: fair, new every epoch, and stored nowhere."""
 
 import itertools
 import math
@@ -121,9 +121,7 @@ def oddities(shuffle: Shuffle, count: int, epochs: int) -> dict[str, float]:
     return {
         "landing": abs(chi_deviation(landed.ravel(), epochs * count / cells**2)),
         "neighbours": abs(chi_deviation(np.bincount(pairs.ravel(), minlength=cells**2), per_cell)),
-        "steps": abs(
-            chi_deviation(np.histogram(steps, 32, (0, 1))[0], epochs * (count - 1) / 32)
-        ),
+        "steps": abs(chi_deviation(np.histogram(steps, 32, (0, 1))[0], epochs * (count - 1) / 32)),
         "correlation": max(correlations),
         "fixed points": abs(fixed - epochs) / math.sqrt(epochs),
     }
@@ -140,9 +138,7 @@ def test_order_cannot_be_told_from_uniform_ones(shuffle: Shuffle, count: int) ->
     assert max(found.values()) < LIMIT, found
 
 
-@pytest.mark.parametrize(
-    "shuffle", [unshuffled, rotated, strided, shuffle_buffer, always_the_same]
-)
+@pytest.mark.parametrize("shuffle", [unshuffled, rotated, strided, shuffle_buffer, always_the_same])
 def test_bad_shuffles_are_found(shuffle: Shuffle) -> None:
     found = oddities(shuffle, 9_973, epochs=12)
     assert max(found.values()) > 2 * LIMIT, found

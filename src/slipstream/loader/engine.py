@@ -61,7 +61,7 @@ class Engine:
             finish = self._lowered.finish
             for name in self.reader.pictures:
                 columns[name] = UnfinishedPixels(columns[name], finish)  # type: ignore[assignment, arg-type]
-        batch = self.reader.assemble(columns)
+        batch = self.reader.collate(columns)
         return Made(batch, left, nbytes, made_s, 0.0, time.thread_time() - cpu, bad)
 
     def read(self, indices: Indices, epoch: int) -> tuple[dict[str, Column], Errors]:

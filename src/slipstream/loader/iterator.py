@@ -1,10 +1,13 @@
 """One iteration over a loader: starts what makes batches, counts what was delivered."""
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from slipstream.loader.live import LiveLine, open_line
 from slipstream.loader.sources import Source, open_source
+
+if TYPE_CHECKING:
+    from slipstream.loader.live import LiveLine
 
 
 class LoaderIterator:
@@ -12,14 +15,16 @@ class LoaderIterator:
 
     def __init__(
         self, loader: Any, *, base_seed: int = 0, torch_iterator: Any = None,
-        generator: bytes | None = None,
+        sampled: Iterator[Any] | None = None, generator: bytes | None = None, run: int = 0,
     ) -> None:  # fmt: skip
+        """`run` is the number of an iteration that has begun already."""
         self._loader = loader
         self._base_seed = base_seed
         self._torch_iterator = torch_iterator
+        self._sampled = sampled
         self._generator = generator
         self._source: Source | None = None
-        self._run = 0
+        self._run = run
         self._returned_at: float | None = None
         self._ended = False
         self._line: LiveLine | None = None
@@ -52,15 +57,20 @@ class LoaderIterator:
         made.batch = None
         self._returned_at = time.perf_counter()
         stats.add(made, self._returned_at - began, source.waiting)
+        source.count_copies(stats)
         source.observe(self._returned_at - began)
         if self._line is not None:
             self._line.update(made.samples, self._returned_at - began, source.waiting)
         return batch
 
     def _start(self) -> Source:
-        self._run = self._loader._position.begin(self._generator)
-        self._source = open_source(self._loader, self._base_seed, self._torch_iterator)
+        self._run = self._run or self._loader._position.begin(self._generator)
+        self._source = open_source(
+            self._loader, self._base_seed, self._torch_iterator, self._sampled
+        )
         if self._loader.progress:
+            from slipstream.loader.live import open_line
+
             self._line = open_line(self._loader)
         return self._source
 

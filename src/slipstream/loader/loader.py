@@ -128,6 +128,8 @@ class Loader(DataLoader[T_co]):
         self._choice: Choice | None = None
         self._chosen_for: Any = None
         self._pool: Any = None
+        # Of workers that are kept: torch draws no other for them.
+        self._kept_seed: int | None = None
         self._tuner: Any = None
         self._memory = RecycledMemory(keep=8)
         self._shelf = SlotShelf()
@@ -138,15 +140,23 @@ class Loader(DataLoader[T_co]):
         """Iterate over the next epoch, or over the rest of one after `load_state_dict`."""
         generator = self._position.rewind(self._order_generator())
         if self.choice.route.kind == TORCH and not self._guards_locally():
+            run = 0
+            if self.num_workers > 0 and not isinstance(self.dataset, IterableDataset):
+                # torch reads ahead in the next line already.
+                run = self._position.begin(generator)
             torch_iterator = super().__iter__()
-            return LoaderIterator(self, torch_iterator=torch_iterator, generator=generator)
+            return LoaderIterator(self, torch_iterator=torch_iterator, generator=generator, run=run)
         _warn_of_pinning(self)
-        if self._pool is not None and self._pool.is_open:
-            # Workers that were kept have their seeds, and torch draws no other.
-            return LoaderIterator(self, generator=generator)
-        # As torch does, from the same generator: what is drawn after it stays what it was.
-        drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        return LoaderIterator(self, base_seed=int(drawn.item()), generator=generator)
+        # As torch does, in its order and from its generator: what others draw stays what it was.
+        sampled, seed = self._sample(), self._kept_seed
+        if seed is None:
+            drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+            seed = int(drawn.item())
+            if self.num_workers > 0:
+                # Its workers' iterator begins by starting again.
+                sampled = self._sample()
+        self._kept_seed = seed if self.persistent_workers else None
+        return LoaderIterator(self, base_seed=seed, sampled=sampled, generator=generator)
 
     def __len__(self) -> int:
         """Batches of a whole epoch, on this rank."""
@@ -158,6 +168,8 @@ class Loader(DataLoader[T_co]):
 
     @property
     def _index_sampler(self) -> Any:
+        if isinstance(self.dataset, IterableDataset):
+            return super()._index_sampler
         return _TorchTasks(self)
 
     # What is new.
@@ -220,6 +232,7 @@ class Loader(DataLoader[T_co]):
 
     def close(self) -> None:
         """End the processes that `persistent_workers` kept; the next iteration starts new ones."""
+        self._kept_seed = None
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
@@ -232,7 +245,8 @@ class Loader(DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """All but processes and memory, which stay with this one."""
-        return {**self.__dict__, "_pool": None, "_memory": None, "_shelf": None}
+        own = {"_pool": None, "_kept_seed": None, "_memory": None, "_shelf": None}
+        return {**self.__dict__, **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _memory=RecycledMemory(keep=8), _shelf=SlotShelf())
@@ -253,18 +267,23 @@ class Loader(DataLoader[T_co]):
             batch_size=self.batch_size or 1,
             shuffle=isinstance(self.sampler, ShuffledSampler),
             drop_last=self.drop_last,
-            seed=self.seed,
+            seed=getattr(self.sampler, "seed", self.seed) if self._owns_order else self.seed,
             rank=rank,
             world=world,
         )
 
-    def _tasks(self, epoch: int, position: int) -> Iterator[Task]:
+    def _sample(self) -> Iterator[Any] | None:
+        """An iteration over your sampler; None where the order is ours."""
+        return None if self._owns_order else iter(super()._index_sampler)
+
+    def _tasks(self, epoch: int, position: int, sampled: Iterator[Any] | None) -> Iterator[Task]:
         if self._owns_order:
             for task in self._plan().tasks(epoch, position):
                 indices = task.indices if self._auto_collation else task.indices[0]
                 yield Task(task.key, indices, task.after, task.before)
             return
-        for number, indices in enumerate(super()._index_sampler):
+        assert sampled is not None
+        for number, indices in enumerate(sampled):
             if number >= position:
                 yield Task(number, indices, number + 1, number)
 
@@ -296,8 +315,12 @@ class _TorchTasks:
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
+        # Your sampler begins now; where we are is known when the first batch is asked for.
+        return self._take(self._loader._sample())
+
+    def _take(self, sampled: Iterator[Any] | None) -> Iterator[Any]:
         position = self._loader._position
-        for task in self._loader._tasks(position.running_epoch, position.start):
+        for task in self._loader._tasks(position.running_epoch, position.start, sampled):
             yield task.indices
 
     def __len__(self) -> int:

@@ -25,6 +25,20 @@ Bytes = npt.NDArray[np.uint8]
 ALIGNMENT = 64
 
 
+class Forks:
+    """Counts the forks of this process: what was lent before one is in a child's hands, too."""
+
+    count = 0
+
+    @classmethod
+    def note(cls) -> None:
+        """A fork is about to happen."""
+        cls.count += 1
+
+
+os.register_at_fork(before=Forks.note)
+
+
 class Lease:
     """Owner of lent memory as NumPy sees it; gone when the last array or tensor on it is gone."""
 
@@ -93,23 +107,28 @@ def make_shared(size: int) -> int:
     """A descriptor of `size` bytes of memory that other processes can map. It has no name, so it
     cannot be left behind, and the size of /dev/shm does not limit it.
     """
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("slipstream", os.MFD_CLOEXEC)
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
+    descriptor = -1
     try:
+        descriptor = _open_nameless()
         # Taken now: memory that is missing later would be a SIGBUS in the middle of a copy.
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)
         else:
             os.ftruncate(descriptor, size)
     except OSError as error:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
         raise StorageError(
             f"Cannot take {size:,} bytes of shared memory for a batch: {error.strerror}."
         ) from None
     return descriptor
+
+
+def _open_nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("slipstream", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def map_shared(descriptor: int, size: int) -> Bytes:
@@ -138,32 +157,45 @@ class SlotShelf:
 
     def __init__(self) -> None:
         self._slots: list[SharedSlot] = []
-        self._close = weakref.finalize(self, _close_slots, self._slots)
+        # A batch may come back from any thread, in the middle of anything.
+        self._returned: deque[SharedSlot] = deque()
+        self._owner = os.getpid()
+        self._close = weakref.finalize(self, _close_slots, self._slots, self._returned)
 
     def put(self, slot: SharedSlot) -> None:
-        """Keep a slot that nobody uses any more."""
-        self._slots.append(slot)
+        """Keep a slot that nobody uses any more. Any thread."""
+        self._returned.append(slot)
 
     def take(self, count: int) -> list[SharedSlot]:
         """Up to `count` slots, the largest first."""
-        self._slots.sort(key=lambda slot: slot.memory.nbytes)
+        self._sort()
         return [self._slots.pop() for _ in range(min(count, len(self._slots)))]
 
     def trim(self, count: int) -> None:
         """Close all but the `count` largest."""
-        self._slots.sort(key=lambda slot: slot.memory.nbytes)
+        self._sort()
         surplus = self._slots[: max(0, len(self._slots) - count)]
         del self._slots[: len(surplus)]
         _close_slots(surplus)
 
     def close(self) -> None:
         """Close all."""
-        _close_slots(self._slots)
+        _close_slots(self._slots, self._returned)
+
+    def _sort(self) -> None:
+        if os.getpid() != self._owner:
+            # A forked child: the parent goes on to fill these.
+            self.close()
+            self._owner = os.getpid()
+        while self._returned:
+            self._slots.append(self._returned.popleft())
+        self._slots.sort(key=lambda slot: slot.memory.nbytes)
 
 
-def _close_slots(slots: list[SharedSlot]) -> None:
-    while slots:
-        os.close(slots.pop().descriptor)
+def _close_slots(*shelves: list[SharedSlot] | deque[SharedSlot]) -> None:
+    for slots in shelves:
+        while slots:
+            os.close(slots.pop().descriptor)
 
 
 def lock_pages(memory: Bytes) -> Bytes:

@@ -8,8 +8,9 @@ tensors that are shared already, …) travels as torch sends it.
 import io
 import math
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -62,6 +63,11 @@ def place(leaves: Sequence[Leaf], slot: Bytes | None) -> list[Place]:
         ),
         default=0,
     )
+    outside = sum(_aligned(leaf.nbytes) for leaf, i in zip(leaves, inside, strict=True) if not i)
+    if used and used + outside > slot.nbytes:
+        # What lies in the slot already has gaps between it, left by tensors that were thrown away.
+        own = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf.copy() for leaf in leaves]
+        return place(own, slot)
     places: list[Place] = []
     for offset, leaf, is_inside in zip(offsets, leaves, inside, strict=True):
         at = offset
@@ -75,7 +81,7 @@ def place(leaves: Sequence[Leaf], slot: Bytes | None) -> list[Place]:
 
 def unwrap(skeleton: bytes, places: Sequence[Place], memory: Bytes | None) -> Any:
     """Put a batch together again on lent memory."""
-    return _Unwrapper(skeleton, places, memory).load()
+    return _Unwrapper(skeleton, partial(_take, places, memory)).load()
 
 
 class _Wrapper(ForkingPickler):
@@ -85,37 +91,42 @@ class _Wrapper(ForkingPickler):
 
     def reducer_override(self, value: object) -> Any:
         kind = type(value)
-        if (kind is torch.Tensor and _is_plain(value)) or (  # type: ignore[arg-type]
-            kind is np.ndarray and not value.dtype.hasobject and value.flags.c_contiguous  # type: ignore[attr-defined]
-        ):
+        if kind is torch.Tensor and _is_plain(value):  # type: ignore[arg-type]
+            # torch's own way forgets that a tensor is conjugated or negated.
+            self.leaves.append(value.resolve_conj().resolve_neg())  # type: ignore[attr-defined]
+        elif kind is np.ndarray and not value.dtype.hasobject and value.flags.c_contiguous:  # type: ignore[attr-defined]
             self.leaves.append(value)  # type: ignore[arg-type]
-            return _leaf, (len(self.leaves) - 1,)
-        return NotImplemented
+        else:
+            return NotImplemented
+        return _leaf, (len(self.leaves) - 1,)
 
 
 class _Unwrapper(pickle.Unpickler):
-    def __init__(self, skeleton: bytes, places: Sequence[Place], memory: Bytes | None) -> None:
+    """Its memo holds what it makes and what `find_class` gave it. A method of its own among them
+    would be a cycle, and the memory lent until the collector comes by.
+    """
+
+    def __init__(self, skeleton: bytes, take: Callable[[int], Leaf]) -> None:
         super().__init__(io.BytesIO(skeleton))
-        self._places = places
-        self._memory = memory
+        self._take = take
 
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__ and name == _leaf.__name__:
             return self._take
         return super().find_class(module, name)
 
-    def _take(self, number: int) -> Leaf:
-        offset, dtype, shape, strides = self._places[number]
-        if self._memory is None:
-            # Only what has no bytes goes without a slot.
-            is_array = isinstance(dtype, np.dtype)
-            return np.empty(shape, dtype) if is_array else torch.empty(shape, dtype=dtype)
-        if isinstance(dtype, np.dtype):
-            return np.ndarray(shape, dtype, self._memory, offset)
-        if strides is None:
-            return tensor_at(self._memory, offset, dtype, shape)
-        count = math.prod(shape)
-        return tensor_at(self._memory, offset, dtype, (count,)).as_strided(shape, strides)
+
+def _take(places: Sequence[Place], memory: Bytes | None, number: int) -> Leaf:
+    offset, dtype, shape, strides = places[number]
+    if memory is None:
+        # Only what has no bytes goes without a slot.
+        is_array = isinstance(dtype, np.dtype)
+        return np.empty(shape, dtype) if is_array else torch.empty(shape, dtype=dtype)
+    if isinstance(dtype, np.dtype):
+        return np.ndarray(shape, dtype, memory, offset)
+    if strides is None:
+        return tensor_at(memory, offset, dtype, shape)
+    return tensor_at(memory, offset, dtype, (math.prod(shape),)).as_strided(shape, strides)
 
 
 def _leaf(number: int) -> Leaf:
@@ -145,8 +156,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and tensor.device.type == "cpu"
         and not tensor.requires_grad
         and not tensor.is_quantized
-        and not tensor.is_conj()
-        and not tensor.is_neg()
         and not tensor.is_shared()  # type: ignore[no-untyped-call]
         and not tensor.__dict__
         and (tensor.is_contiguous() or _is_dense(tensor))

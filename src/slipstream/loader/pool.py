@@ -14,15 +14,17 @@ import socket
 import time
 import weakref
 from collections import deque
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from torch._utils import ExceptionWrapper
 
 from slipstream.errors import SlipstreamError, UsageError
 from slipstream.loader.bad_samples import BadSample
 from slipstream.loader.made import Made
 from slipstream.loader.memory import (
     Bytes,
+    Forks,
     SharedSlot,
     SlotShelf,
     lend,
@@ -46,6 +48,13 @@ class Timeout(SlipstreamError, RuntimeError):
     """A batch took longer than the loader's `timeout`."""
 
 
+class Receiver(Protocol):
+    """An iteration that has handed out tasks."""
+
+    def accept(self, number: int, made: Any) -> None:
+        """Task `number` is done: a batch, or a failure."""
+
+
 class _Worker:
     """One process, and this end of its socket pair."""
 
@@ -60,11 +69,13 @@ class _Worker:
         ours, theirs = socket.socketpair()
         self.wire = Wire(ours)
         self.freed: deque[int] = deque()
+        self.retired: deque[int] = deque()
         self.slots: dict[int, SharedSlot] = {}
         self.lent: set[int] = set()
         self.is_closed = False
         self.busy = 0
-        self._shelf = shelf
+        # A batch that outlives its loader must not keep all of the loader's memory.
+        self._shelf = weakref.ref(shelf)
         inherited = []
         if context.get_start_method() == "fork":
             inherited = [ours, *(worker.wire.socket for worker in others)]
@@ -73,12 +84,14 @@ class _Worker:
         )
         try:
             self.process.start()
+            self.death = self.wire.peer_death = self._watch_death()
         except BaseException:
-            ours.close()
+            self.wire.hang_up()
+            if self.process.pid is not None:
+                self.process.join(_GRACE_S)
             raise
         finally:
             theirs.close()
-        self.death = self._watch_death()
 
     def _watch_death(self) -> int:
         """A descriptor that becomes readable when the process has ended."""
@@ -97,23 +110,31 @@ class _Worker:
     def lend_slot(self, number: int) -> Bytes:
         """A slot's memory; when its last tensor is gone the worker may use it again."""
         self.lent.add(number)
-        return lend(self.slots[number].memory, self._give_back, number)
+        return lend(self.slots[number].memory, self._give_back, number, Forks.count)
 
-    def _give_back(self, number: int) -> None:
+    def _give_back(self, number: int, forks: int) -> None:
         self.lent.discard(number)
-        if self.is_closed:
+        if forks != Forks.count:
+            # A forked child has the same batch, and may look at it for as long as it lives.
+            self.drop_slot(number)
+            self.retired.append(number)
+        elif self.is_closed:
             self._shelve(number)
         else:
             self.freed.append(number)
 
     def _shelve(self, number: int) -> None:
-        slot = self.slots.pop(number, None)
-        if slot is not None:
-            self._shelf.put(slot)
+        shelf = self._shelf()
+        if shelf is None:
+            self.drop_slot(number)
+        elif (slot := self.slots.pop(number, None)) is not None:
+            shelf.put(slot)
 
     def drop_slot(self, number: int) -> None:
-        """The worker has replaced this slot by a larger one."""
-        os.close(self.slots.pop(number).descriptor)
+        """Nobody writes to this slot any more."""
+        slot = self.slots.pop(number, None)
+        if slot is not None:
+            os.close(slot.descriptor)
 
     def shelve_slots(self) -> None:
         """After the worker's end: keep its slots, those still in use when they come back."""
@@ -141,21 +162,29 @@ class Pool:
         self._shelf = shelf
         self._owner = os.getpid()
         self._numbers = 0
+        self._end = ""
+        self._receivers: weakref.WeakValueDictionary[int, Receiver] = weakref.WeakValueDictionary()
         self.workers: list[_Worker] = []
         self.processes: list[Any] = []
         self._close = weakref.finalize(self, _shut_down, self.workers, self._owner)
 
-    def next_number(self) -> int:
-        """A number for the next task, never used before: results of an iteration that was given up
-        are told from those of the next.
-        """
-        self._numbers += 1
-        return self._numbers
-
     @property
     def is_open(self) -> bool:
-        """Whether it can still be used."""
-        return self._close.alive
+        """Whether the next iteration can use it: here, and with all workers alive."""
+        alive = self._close.alive and os.getpid() == self._owner
+        return alive and not any(_is_readable(worker.death) for worker in self.workers)
+
+    def check(self) -> None:
+        """Raise what stands in the way of another batch: a death, an end, or another process."""
+        if os.getpid() != self._owner:
+            raise UsageError(
+                "This iterator was made in another process and its workers belong to that one."
+                " Call iter(loader) in the process that uses it."
+            )
+        if self._end:
+            raise WorkerDied(self._end)
+        if not self._close.alive:
+            raise UsageError("The workers of this iterator were ended. Call iter(loader) again.")
 
     def close(self) -> None:
         """End all workers; those that do not listen within some seconds are killed."""
@@ -163,11 +192,6 @@ class Pool:
 
     def worker(self, number: int) -> _Worker:
         """Worker `number`, started with all before it if need be."""
-        if os.getpid() != self._owner:
-            raise UsageError(
-                "This iterator was made in another process and its workers belong to that one."
-                " Call iter(loader) in the process that uses it."
-            )
         while len(self.workers) <= number:
             worker = _Worker(self._job, len(self.workers), self._context, self.workers, self._shelf)
             self.workers.append(worker)
@@ -177,20 +201,23 @@ class Pool:
                 worker.adopt(kept, kept[-1].memory.nbytes)
         return self.workers[number]
 
-    def send(self, number: int, task_number: int, epoch: int, task: Task) -> None:
-        """Have a worker make a batch."""
+    def send(self, number: int, epoch: int, task: Task, receiver: Receiver) -> int:
+        """Have a worker make a batch. Returns a number for it that was never used before, so that
+        iterations over the same workers do not mix, one that was given up among them.
+        """
         worker = self.worker(number)
-        freed = [worker.freed.popleft() for _ in range(len(worker.freed))]
-        message = pickle.dumps((TASK, task_number, epoch, task.key, task.indices, freed), 5)
-        try:
-            worker.wire.send(message)
-        except Closed:
-            self.raise_death(worker, task)
+        freed, retired = _take_all(worker.freed), _take_all(worker.retired)
+        self._numbers += 1
+        self._receivers[self._numbers] = receiver
         worker.busy += 1
+        parts = (TASK, self._numbers, epoch, task.key, task.indices, freed, retired)
+        with contextlib.suppress(Closed):  # `receive` tells of its death
+            worker.wire.send(pickle.dumps(parts, 5))
+        return self._numbers
 
-    def receive(self, wait_s: float | None) -> list[tuple[int, Any]]:
-        """What has come, by task: a batch or a failure. Waits up to `wait_s` for something. A dead
-        worker comes under the number -1.
+    def receive(self, wait_s: float | None) -> _Worker | None:
+        """Hand what has come to those who asked for it. Waits up to `wait_s` for something. Returns
+        a worker that has died, if there is one.
         """
         poll = select.poll()
         owners: dict[int, _Worker] = {}
@@ -199,18 +226,18 @@ class Pool:
                 poll.register(descriptor, select.POLLIN)
                 owners[descriptor] = worker
         ready = poll.poll(None if wait_s is None else max(0.0, wait_s) * 1000)
-        came: list[tuple[int, Any]] = []
+        dead = None
         for worker in {id(w): w for w in (owners[descriptor] for descriptor, _ in ready)}.values():
             try:
                 while (message := worker.wire.try_receive()) is not None:
-                    came += self._open(worker, message)
+                    self._open(worker, message)
                 if _is_readable(worker.death):
                     raise Closed
             except Closed:
-                came.append((-1, worker))
-        return came
+                dead = worker
+        return dead
 
-    def _open(self, worker: _Worker, message: bytes) -> list[tuple[int, Any]]:
+    def _open(self, worker: _Worker, message: bytes) -> None:
         kind, *parts = pickle.loads(message)
         if kind == SLOT:
             number, nbytes = parts
@@ -219,15 +246,24 @@ class Pool:
             slot.memory = map_shared(slot.descriptor, nbytes)
             if self._pin:
                 slot.memory = lock_pages(slot.memory)
-            return []
+            return
         if kind == DROP:
             for number in parts[0]:
                 worker.drop_slot(number)
-            return []
+            return
         worker.busy -= 1
-        if kind == ERROR:
-            return [(parts[0], parts[1])]
-        return [(parts[0], self._assemble(worker, *parts[1:]))]
+        task, *rest = parts
+        made: Any
+        try:
+            made = pickle.loads(*rest) if kind == ERROR else self._assemble(worker, *rest)
+        except Exception:
+            if _is_readable(worker.death):
+                # It had more to send: what goes torch's way is fetched from the worker.
+                raise Closed from None
+            made = ExceptionWrapper(where="while unpickling a batch")  # type: ignore[no-untyped-call]
+        receiver = self._receivers.pop(task, None)
+        if receiver is not None:
+            receiver.accept(task, made)
 
     def _assemble(
         self, worker: _Worker, slot: int | None, places: Any, skeleton: bytes | None,
@@ -246,7 +282,9 @@ class Pool:
         return Made(batch, samples, nbytes, *times, bad)
 
     def raise_death(self, worker: _Worker, task: Task | None) -> None:
-        """Tell of a worker's end as torch does, and more."""
+        """Tell of a worker's end as torch does, and more. Ends the others: what the dead one was to
+        make is missing.
+        """
         worker.process.join(_GRACE_S)
         code, pid = worker.process.exitcode, worker.process.pid
         if code is not None and code < 0:
@@ -266,7 +304,13 @@ class Pool:
             what = f"DataLoader worker (pid(s) {pid}) exited unexpectedly with exit code {code}."
         if task is not None:
             what += f" It was making the batch of samples {shorten(task.indices)}."
+        self._end = what
+        self.close()
         raise WorkerDied(what)
+
+
+def _take_all(numbers: deque[int]) -> list[int]:
+    return [numbers.popleft() for _ in range(len(numbers))]
 
 
 def _is_readable(descriptor: int) -> bool:
@@ -289,7 +333,7 @@ def _shut_down(workers: list[_Worker], owner: int) -> None:
             worker.close()
         return
     for worker in workers:
-        worker.wire.close()
+        worker.wire.hang_up()
     deadline = time.monotonic() + _GRACE_S
     for end_it in (None, "terminate", "kill"):
         for worker in workers:

@@ -41,8 +41,12 @@ class Reader(Protocol):
         """All fields that are no pictures: tensors [N, …], or lists where samples differ."""
         ...
 
-    def assemble(self, columns: dict[str, Any]) -> Any:
-        """A batch, or a sample, of its fields: in the form that the dataset's samples have."""
+    def assemble(self, values: dict[str, Any]) -> Any:
+        """A sample of its fields: a dict, or a list where the dataset gives tuples."""
+        ...
+
+    def collate(self, columns: dict[str, Any]) -> Any:
+        """A batch of its columns: what torch collates the samples to."""
         ...
 
     def where(self, index: int) -> str:
@@ -88,14 +92,29 @@ class PackedReader:
                 columns[field.name] = _decode_each(rows, field, errors)
         return columns, errors
 
-    def assemble(self, columns: dict[str, Any]) -> Any:
-        """A dict, or a list where the dataset's samples are tuples: what torch collates them to."""
-        values = {field.name: columns[field.name] for field in self._fields}
-        return list(values.values()) if self._dataset.as_tuple else values
+    def assemble(self, values: dict[str, Any]) -> Any:
+        """A dict, or a list where the dataset's samples are tuples."""
+        chosen = {field.name: values[field.name] for field in self._fields}
+        return list(chosen.values()) if self._dataset.as_tuple else chosen
+
+    def collate(self, columns: dict[str, Any]) -> Any:
+        """The same of whole columns."""
+        values = {
+            field.name: _collate(columns[field.name], self._dataset.as_tuple)
+            for field in self._fields
+        }
+        return self.assemble(values)
 
     def where(self, index: int) -> str:
         """Dataset and number."""
         return f"{self._dataset.path}: sample {index}"
+
+
+def _collate(column: Column, as_tuple: bool) -> Any:
+    """A column of single values as torch leaves it: samples that are tuples give tuples. Trees of
+    JSON stay what they are: whether torch can collate them depends on the batch.
+    """
+    return tuple(column) if as_tuple and isinstance(column, list) else column
 
 
 _GUESS_BYTES = 32
@@ -161,9 +180,11 @@ class FileReader:
         """The labels."""
         return {"label": torch.tensor([self._samples[i][1] for i in indices.tolist()])}, {}
 
-    def assemble(self, columns: dict[str, Any]) -> Any:
+    def assemble(self, values: dict[str, Any]) -> Any:
         """What torch collates tuples to."""
-        return [columns["image"], columns["label"]]
+        return [values["image"], values["label"]]
+
+    collate = assemble
 
     def where(self, index: int) -> str:
         """The file."""
@@ -197,10 +218,15 @@ class FolderReader:
                 columns[name] = torch.tensor(values) if name == "label" else values
         return columns, {}
 
-    def assemble(self, columns: dict[str, Any]) -> Any:
+    def assemble(self, values: dict[str, Any]) -> Any:
         """As a packed dataset's."""
-        values = {name: columns[name] for name in self._dataset.names}
-        return list(values.values()) if self._dataset.as_tuple else values
+        chosen = {name: values[name] for name in self._dataset.names}
+        return list(chosen.values()) if self._dataset.as_tuple else chosen
+
+    def collate(self, columns: dict[str, Any]) -> Any:
+        """As a packed dataset's."""
+        as_tuple = self._dataset.as_tuple
+        return self.assemble({k: _collate(v, as_tuple) for k, v in columns.items()})
 
     def where(self, index: int) -> str:
         """The file."""

@@ -27,6 +27,8 @@ class Route:
     why: str
     reader: Reader | None = None
     lowered: Lowered | None = None
+    # What workers read in place of the loader's own dataset, which has the same samples.
+    dataset: Any = None
 
 
 def with_transform(dataset: Any, transform: object, seed: int) -> Any:
@@ -59,18 +61,23 @@ def choose(loader: Any) -> Route:
     if loader.collate_fn is not default_collate:
         return _python_route(loader, "the samples go to your collate_fn")
     found = _native_route(loader)
+    if isinstance(found, TransformedDataset):
+        return _python_route(loader, found.lowered.describe(), found)
     return found if isinstance(found, Route) else _python_route(loader, found)
 
 
-def _native_route(loader: Any) -> Route | str:
-    """The engine's way, or why it is not to be had."""
+def _native_route(loader: Any) -> Route | TransformedDataset | str:
+    """The engine's way; a dataset that goes a part of it; or why there is none."""
     dataset = loader.dataset
     if isinstance(dataset, TransformedDataset):
-        return _engine_route(dataset.reader, dataset.lowered)
+        return _engine_route(dataset)
     base, indices = _without_subsets(dataset)
     reader = _reader_of(base, indices)
     if isinstance(reader, FileReader):
-        return _engine_route(reader, lower(base.transform, exact=True))
+        lowered = lower(base.transform, exact=True)
+        if lowered.rest and not lowered.lowered:
+            return lowered.describe()
+        return _engine_route(TransformedDataset(dataset, reader, lowered, seed=loader.seed))
     if reader is not None:
         return Route(ENGINE, "fields are gathered natively", reader, Lowered())
     runs_init = loader.worker_init_fn is not None and loader.num_workers > 0
@@ -79,10 +86,10 @@ def _native_route(loader: Any) -> Route | str:
     return f"{type(dataset).__name__} is read by Python"
 
 
-def _engine_route(reader: Reader, lowered: Lowered) -> Route | str:
-    if lowered.rest:
-        return lowered.describe()
-    return Route(ENGINE, lowered.describe(), reader, lowered)
+def _engine_route(dataset: TransformedDataset) -> Route | TransformedDataset:
+    if dataset.lowered.rest:
+        return dataset
+    return Route(ENGINE, dataset.lowered.describe(), dataset.reader, dataset.lowered)
 
 
 def rows_of(dataset: Any) -> tuple[TensorDataset, Any]:
@@ -90,14 +97,14 @@ def rows_of(dataset: Any) -> tuple[TensorDataset, Any]:
     return _without_subsets(dataset)
 
 
-def _python_route(loader: Any, reason: str) -> Route:
+def _python_route(loader: Any, reason: str, dataset: Any = None) -> Route:
     from torch.utils.data import MapDataPipe
 
     if loader.num_workers == 0:
         return Route(TORCH, f"{reason}; num_workers=0, so in this process, as torch does")
     if isinstance(loader.dataset, MapDataPipe):
         return Route(TORCH, f"{reason}; a DataPipe, which torch sets up")
-    return Route(WORKERS, f"{reason}; worker processes write into shared slots")
+    return Route(WORKERS, f"{reason}; worker processes write into shared slots", dataset=dataset)
 
 
 def _without_subsets(dataset: Any) -> tuple[Any, Any]:

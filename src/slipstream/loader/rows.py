@@ -9,6 +9,9 @@ from slipstream.loader.made import Made
 from slipstream.loader.memory import Memory
 from slipstream.loader.plan import Task
 
+# Not every dtype can be gathered; all bits can.
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 class TensorRows:
     """Makes the batches that torch collates of `dataset[i]` for each i."""
@@ -17,7 +20,7 @@ class TensorRows:
         from slipstream.loader.route import rows_of
 
         base, chosen = rows_of(dataset)
-        self._tensors: tuple[torch.Tensor, ...] = base.tensors
+        self._tensors = [t.resolve_conj().resolve_neg() for t in base.tensors]
         self._chosen = None if chosen is None else torch.as_tensor(chosen, dtype=torch.int64)
         self._memory = memory
 
@@ -35,7 +38,9 @@ class TensorRows:
         batch = []
         for tensor in self._tensors:
             out = self._memory.empty((len(rows), *tensor.shape[1:]), tensor.dtype)
-            torch.index_select(tensor, 0, _checked(rows, len(tensor)), out=out)
+            bits = _BITS.get(tensor.dtype.itemsize, tensor.dtype)
+            places = _checked(rows, len(tensor))
+            torch.index_select(tensor.view(bits), 0, places, out=out.view(bits))
             batch.append(out)
         nbytes = sum(out.nbytes for out in batch)
         return Made(batch, len(rows), nbytes, fetch_s=time.perf_counter() - began)

@@ -6,6 +6,7 @@ a list of its own. Items in one block of bytes have no reference counts.
 """
 
 import copy
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from multiprocessing.reduction import DupFd
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
+from slipstream.errors import StorageError
 from slipstream.loader.memory import Bytes, make_shared, map_shared
 
 # About what an item and its place in a list take, and what duplicates may take in all workers.
@@ -68,8 +70,8 @@ def share_list(items: list[Any]) -> "SharedList | None":
         if kind == "pair":
             numbers = _Numbers([number for _, number in items])
             return SharedList(numbers, _Texts([text for text, _ in items]))
-    except (TypeError, ValueError, OverflowError):
-        # An item further on is of another kind.
+    except (TypeError, ValueError, OverflowError, StorageError):
+        # An item further on is of another kind, or there is no memory for a copy.
         return None
     return None
 
@@ -88,6 +90,7 @@ class _SharedArray:
     """A NumPy array in shared memory; pickled as a descriptor, while a process is being started."""
 
     def __init__(self, nbytes: int, dtype: str, descriptor: int | None = None) -> None:
+        self._descriptor = -1
         self._descriptor = make_shared(max(1, nbytes)) if descriptor is None else descriptor
         self._nbytes = nbytes
         self._dtype = dtype
@@ -98,7 +101,8 @@ class _SharedArray:
         return _open_shared, (self._nbytes, self._dtype, DupFd(self._descriptor))
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
 
 def _open_shared(nbytes: int, dtype: str, descriptor: Any) -> _SharedArray:
@@ -172,7 +176,7 @@ class SharedList(list[Any]):
         if isinstance(index, slice):
             return [self._item(k) for k in range(*index.indices(len(self)))]
         count = len(self)
-        place = index.__index__()
+        place = operator.index(index)
         if not -count <= place < count:
             raise IndexError("list index out of range")
         return self._item(place % count)
@@ -204,10 +208,18 @@ class SharedList(list[Any]):
         return repr(list(self))
 
     def __add__(self, other: Any) -> Any:
-        return list(self) + other
+        return list(self) + list(other) if isinstance(other, SharedList) else list(self) + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + list(self)
 
     def __mul__(self, times: SupportsIndex) -> Any:
         return list(self) * times
+
+    __rmul__ = __mul__
+
+    def __deepcopy__(self, memo: Any) -> list[Any]:
+        return list(self)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         if self._is_shared:

@@ -20,7 +20,7 @@ from slipstream.loader.prefetch import DevicePrefetcher, Lane
 from slipstream.loader.route import ENGINE, ROWS, WORKERS
 from slipstream.loader.rows import TensorRows
 from slipstream.loader.share import share_lists
-from slipstream.loader.stats import bytes_of, samples_in
+from slipstream.loader.stats import Stats, bytes_of, samples_in
 from slipstream.loader.structure import map_tensors
 from slipstream.loader.threaded import ThreadedBatches
 from slipstream.loader.tuning import Tuner
@@ -40,6 +40,7 @@ class Source:
         self._maker = maker
         self._prefetcher: DevicePrefetcher[Any] | None = None
         self._device = device
+        self._copied = (0, 0.0)
         if lane is not None:
             self._prefetcher = DevicePrefetcher(
                 _as_tokens(maker), lane, interrupt=getattr(maker, "interrupt", None)
@@ -68,6 +69,14 @@ class Source:
         observe = getattr(self._maker, "observe", None)
         if observe is not None:
             observe(wait_s)
+
+    def count_copies(self, stats: Stats) -> None:
+        """Add what was copied to the device since the last call."""
+        if self._prefetcher is not None:
+            now = self._prefetcher.stats.copied_bytes, self._prefetcher.stats.pin_s
+            stats.copy_bytes += now[0] - self._copied[0]
+            stats.pin_s += now[1] - self._copied[1]
+            self._copied = now
 
     def close(self) -> None:
         """End all stages."""
@@ -128,7 +137,9 @@ class _PinLane:
         return None
 
 
-def open_source(loader: Any, base_seed: int, torch_iterator: Any) -> Source:
+def open_source(
+    loader: Any, base_seed: int, torch_iterator: Any, sampled: Iterator[Any] | None
+) -> Source:
     """Start making the batches of the iteration that the loader's position has begun."""
     position = loader._position
     epoch = position.running_epoch
@@ -138,7 +149,7 @@ def open_source(loader: Any, base_seed: int, torch_iterator: Any) -> Source:
     choice = loader.choice
     route = choice.route
     lane: Lane | None = CudaLane(device) if to_cuda and device is not None else None
-    tasks = loader._tasks(epoch, position.start)
+    tasks = loader._tasks(epoch, position.start, sampled)
     if route.kind in (ENGINE, ROWS):
         memory: Memory = PinnedMemory() if to_cuda or pins else loader._memory
         maker = _open_engine(loader, tasks, epoch, memory, on_device=to_cuda)
@@ -265,6 +276,11 @@ class _TorchBatches:
         return Task(0, [], self._at, before), Made(batch, samples, bytes_of(batch), fetch_s)
 
 
+def _dataset_for_workers(loader: Any) -> Any:
+    own = loader.choice.route.dataset
+    return loader.dataset if own is None else own
+
+
 def _open_workers(
     loader: Any, tasks: Iterator[Task], epoch: int, base_seed: int, *, pin: bool
 ) -> Any:
@@ -273,7 +289,7 @@ def _open_workers(
     pool = loader._pool
     if pool is None or not pool.is_open:
         job = Job(
-            dataset=share_lists(loader.dataset, choice.workers),
+            dataset=share_lists(_dataset_for_workers(loader), choice.workers),
             collate_fn=loader.collate_fn,
             auto_collation=loader._auto_collation,
             init_fn=loader.worker_init_fn,

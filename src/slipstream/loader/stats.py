@@ -30,7 +30,12 @@ def samples_in(batch: Any, expected: int) -> int:
 
 def _tensors_of(batch: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
-    map_tensors(batch, lambda tensor: (found.append(tensor), tensor)[1])
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(batch, keep)
     return found
 
 

@@ -1,5 +1,7 @@
 """Batches made ahead by threads of this process, which call native code without the GIL."""
 
+import atexit
+import functools
 import os
 import threading
 import time
@@ -94,6 +96,9 @@ class ThreadedBatches:
             for k in range(threads)
         ]
         self._end = weakref.finalize(self, _end, self._shared, self._threads, self._owner)
+        self._end.atexit = False
+        _running.add(self)
+        _end_all_at_exit()
         for thread in self._threads:
             thread.start()
 
@@ -126,7 +131,10 @@ class ThreadedBatches:
             shared.delivered += 1
             shared.changed.notify_all()
         if isinstance(made, BaseException):
-            raise made
+            try:
+                raise made
+            finally:
+                del made  # its traceback holds this frame, and so the threads
         return task, made
 
     def _wait(self, number: int) -> None:
@@ -147,10 +155,27 @@ class ThreadedBatches:
                 )
 
 
+_running: "weakref.WeakSet[ThreadedBatches]" = weakref.WeakSet()
+
+
+@functools.cache
+def _end_all_at_exit() -> None:
+    # Exit handlers run backwards, and the native module's holds up every thread that comes out of
+    # native code. This one is registered later, so ours have ended by then.
+    atexit.register(_end_all)
+
+
+def _end_all() -> None:
+    for batches in list(_running):
+        batches.close()
+
+
 def _end(shared: _Shared, threads: list[threading.Thread], owner: int) -> None:
     if os.getpid() != owner:
         return
     shared.stop()
+    if threading.current_thread() in threads:
+        # The collector runs this in one of the threads, maybe while it holds what others wait for.
+        return
     for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join(_GRACE_S)
+        thread.join(_GRACE_S)

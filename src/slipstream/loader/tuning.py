@@ -12,8 +12,10 @@ _WINDOW = 8  # batches, and at least
 _WINDOW_S = 0.5
 _TOLERATED_WAIT = 0.03
 _IDLE = 0.4
+_BUSY = 0.7
 _GAIN = 1.05
 _MOST_PREFETCH = 8
+_MOST_PER_CORE = 4
 _BYTE_BUDGET_SHARE = 0.25
 
 
@@ -33,7 +35,7 @@ class Tuner:
         self._tried: tuple[str, int, float] | None = None
         self._given_up: set[str] = set()
         self._settled_pace = 0.0
-        self._reset()
+        self.begin()
 
     @classmethod
     def of(cls, loader: Any) -> "Tuner | None":
@@ -46,24 +48,35 @@ class Tuner:
             loader._tuner = cls(
                 loader.choice, workers=workers, prefetch=prefetch, core_limit=usable_cores()
             )
-        loader._tuner._reset()
+        loader._tuner.begin()
         tuner: Tuner = loader._tuner
         return tuner
+
+    def begin(self) -> None:
+        """An epoch begins. Its first batch waits for workers to start, and counts for nothing."""
+        self._is_starting = True
+        self._reset()
 
     def _reset(self) -> None:
         self._began = time.perf_counter()
         self._batches = 0
         self._wait_s = 0.0
         self._busy_s = 0.0
+        self._cpu_s = 0.0
         self._batch_bytes = 0
 
     def made(self, made: Made) -> None:
         """A batch came; it took a worker so long."""
         self._busy_s += made.fetch_s + made.collate_s
+        self._cpu_s += made.cpu_s
         self._batch_bytes = max(self._batch_bytes, made.nbytes)
 
     def observe(self, wait_s: float) -> None:
         """The loop waited so long for it."""
+        if self._is_starting:
+            self._is_starting = False
+            self._reset()
+            return
         self._batches += 1
         self._wait_s += wait_s
         elapsed = time.perf_counter() - self._began
@@ -84,28 +97,41 @@ class Tuner:
         self._tried = None
         self._settled_pace = pace
         numbers = f"the loop waits {waits:.0%} of the time, workers are busy {busy:.0%}"
-        choice = self._choice
+        workers = self._choice.workers
         if waits > _TOLERATED_WAIT:
-            may_grow = self._may_change_workers and choice.workers < self._limit
-            if may_grow and "workers" not in self._given_up:
-                self._change("workers", choice.workers + 1, rate, numbers)
-            elif (
-                self._may_change_prefetch and "prefetch" not in self._given_up
-                and choice.prefetch < self._most_prefetch()
-            ):  # fmt: skip
-                self._change("prefetch", choice.prefetch + 1, rate, numbers)
+            # Workers that are busy all the time get nowhere by working further ahead.
+            remedies = ("workers",) if busy >= _BUSY else ("prefetch", "workers")
+            for what in remedies:
+                if self._may_grow(what):
+                    self._change(what, getattr(self._choice, what) + 1, rate, numbers)
+                    return
         elif (
-            busy < _IDLE and waits < _TOLERATED_WAIT / 3 and choice.workers > 1
+            busy < _IDLE and waits < _TOLERATED_WAIT / 3 and workers > 1
             and self._may_change_workers and "fewer" not in self._given_up
         ):  # fmt: skip
-            self._change("fewer", choice.workers - 1, rate, numbers)
+            self._change("fewer", workers - 1, rate, numbers)
+
+    def _may_grow(self, what: str) -> bool:
+        if what in self._given_up:
+            return False
+        if what == "workers":
+            return self._may_change_workers and self._choice.workers < self._most_workers()
+        return self._may_change_prefetch and self._choice.prefetch < self._most_prefetch()
+
+    def _most_workers(self) -> int:
+        """As many as the cores can run: workers that mostly wait for storage leave them free."""
+        share = self._cpu_s / self._busy_s if self._cpu_s and self._busy_s else 1.0
+        by_cores = int(self._limit / min(1.0, max(share, 1 / _MOST_PER_CORE)))
+        return min(by_cores, self._batches_that_fit() // self._choice.prefetch)
 
     def _most_prefetch(self) -> int:
+        return max(2, min(_MOST_PREFETCH, self._batches_that_fit() // self._choice.workers))
+
+    def _batches_that_fit(self) -> int:
         import psutil
 
         budget = _BYTE_BUDGET_SHARE * psutil.virtual_memory().available
-        batch = max(1, self._batch_bytes)
-        return max(2, min(_MOST_PREFETCH, int(budget / (batch * self._choice.workers))))
+        return int(budget / max(1, self._batch_bytes))
 
     def _change(self, what: str, value: int, rate: float, numbers: str) -> None:
         name = "prefetch" if what == "prefetch" else "workers"

@@ -4,10 +4,14 @@ A message is its length and its bytes; a descriptor may ride along. Each worker 
 own: one that dies in the middle of a message disturbs nobody else.
 """
 
+import contextlib
+import os
 import select
 import socket
 import struct
 from collections import deque
+
+from slipstream.errors import StorageError
 
 _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 18
@@ -25,6 +29,9 @@ class Wire:
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
+        # Readable when the process at the other end is dead: whoever it has forked may still hold
+        # that end open.
+        self.peer_death = -1
         self._received = bytearray()
         self._descriptors: deque[int] = deque()
 
@@ -54,7 +61,12 @@ class Wire:
     def _wait_for_room(self) -> None:
         poll = select.poll()
         poll.register(self.socket, select.POLLIN | select.POLLOUT)
-        if poll.poll()[0][1] & select.POLLIN:
+        if self.peer_death >= 0:
+            poll.register(self.peer_death, select.POLLIN)
+        ready = dict(poll.poll())
+        if self.peer_death in ready:
+            raise Closed
+        if ready[self.fileno()] & select.POLLIN:
             self._receive_some()
 
     def try_receive(self) -> bytes | None:
@@ -73,12 +85,27 @@ class Wire:
         return message
 
     def take_descriptor(self) -> int:
-        """The next descriptor that came with the messages so far."""
+        """The next descriptor that came with the messages so far. Raises `StorageError` where this
+        process may have no more of them: then the kernel drops what comes.
+        """
+        if not self._descriptors:
+            raise StorageError(
+                "Cannot take a batch's memory over: Too many open files. Raise the limit on"
+                " descriptors with ulimit -n, or use fewer workers."
+            )
         return self._descriptors.popleft()
 
     def close(self) -> None:
-        """Close this end; the other one sees `Closed`."""
+        """Close this end; the other one sees `Closed`, unless a forked process holds it, too."""
         self.socket.close()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
+
+    def hang_up(self) -> None:
+        """Close the connection itself: the other end sees `Closed`, whoever else holds this one."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.close()
 
     def _take(self) -> bytes | None:
         received = self._received

@@ -7,7 +7,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -15,14 +15,14 @@ from typing import Any
 import torch
 import torch.utils.data._utils.worker as torch_worker
 from torch._utils import ExceptionWrapper
-from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 from torch.utils.data._utils.signal_handling import (  # type: ignore[attr-defined]
     _set_worker_signal_handlers,
 )
 
 from slipstream.errors import StorageError
 from slipstream.loader.bad_samples import fetch_guarded
-from slipstream.loader.memory import ALIGNMENT, Bytes, make_shared, map_shared, tensor_at
+from slipstream.loader.collating import SlotCollate
+from slipstream.loader.memory import Bytes, make_shared, map_shared
 from slipstream.loader.parcel import place, wrap
 from slipstream.loader.seeding import seed_for_batch, seed_for_worker
 from slipstream.loader.wire import Closed, Wire
@@ -104,8 +104,9 @@ def _serve(job: Job, number: int, wire: Wire) -> None:
         if kind == ADOPT:
             maker.adopt(*parts)
             continue
-        task, epoch, key, index, freed = parts
+        task, epoch, key, index, freed, retired = parts
         maker.slots.free.extend(freed)
+        maker.slots.forget(retired)
         if failure is None:
             try:
                 maker.make(task, epoch, key, index)
@@ -114,13 +115,21 @@ def _serve(job: Job, number: int, wire: Wire) -> None:
                 if isinstance(error, Closed):
                     raise
                 failure = _caught(number)
-        wire.send(bytes(ForkingPickler.dumps((ERROR, task, failure))))
+        wire.send(pickle.dumps((ERROR, task, failure)))
         failure = None
 
 
-def _caught(number: int) -> Any:
-    """The exception at hand as torch's loader would send it."""
-    return ExceptionWrapper(where=f"in DataLoader worker process {number}")  # type: ignore[no-untyped-call]
+def _caught(number: int) -> bytes:
+    """The exception at hand, pickled as torch's loader would send it."""
+    failure = ExceptionWrapper(where=f"in DataLoader worker process {number}")  # type: ignore[no-untyped-call]
+    if not issubclass(failure.exc_type, StopIteration):
+        try:
+            return bytes(ForkingPickler.dumps(failure))
+        except Exception:  # the class of the exception does not exist but here
+            pass
+    # A StopIteration would end the loop as if all were well. The text says what it was.
+    failure.exc_type = RuntimeError
+    return pickle.dumps(failure)
 
 
 class _Maker:
@@ -149,19 +158,25 @@ class _Maker:
             self._send((BATCH, task, None, [], None, (fetched - started, 0.0, 0.0), 0, bad))
             return
         slot = self.slots.take(self._expected) if self._expected else None
-        if self._direct:
-            batch = _Stack(slot[1] if slot else None).collate(samples)
-        else:
-            batch = job.collate_fn(samples)
-        del samples
-        parcel = wrap(batch)
+        try:
+            if self._direct:
+                batch = SlotCollate(slot[1] if slot else None).collate(samples)
+            else:
+                batch = job.collate_fn(samples)
+            del samples
+            parcel = wrap(batch)
+        except BaseException:
+            if slot is not None:
+                self.slots.free.append(slot[0])
+            raise
         nbytes = parcel.nbytes
         if nbytes and (slot is None or slot[1].nbytes < nbytes):
             if slot is not None:
                 self.slots.free.append(slot[0])
             slot = self.slots.take(nbytes)
             self._expected = max(self._expected, nbytes)
-        size = len(index) if job.auto_collation else 1
+        left_out = len(bad) if job.on_error == "skip" else 0
+        size = len(index) - left_out if job.auto_collation else 1
         if nbytes and slot is None:
             # All slots are lent out or memory is short: this batch goes torch's way.
             skeleton, places = bytes(ForkingPickler.dumps(batch)), None
@@ -198,14 +213,24 @@ class Slots:
         self._made = 0
 
     def adopt(self, nbytes: int) -> None:
-        """Take over a slot whose descriptor has come."""
-        descriptor = self._wire.take_descriptor()
+        """Take over a slot whose descriptor has come; without memory for it, leave it alone."""
+        number, self._made = self._made, self._made + 1
         try:
-            self._slots[self._made] = map_shared(descriptor, nbytes)
+            descriptor = self._wire.take_descriptor()
+        except StorageError:
+            return
+        try:
+            self._slots[number] = map_shared(descriptor, nbytes)
+        except StorageError:
+            return
         finally:
             os.close(descriptor)
-        self.free.append(self._made)
-        self._made += 1
+        self.free.append(number)
+
+    def forget(self, numbers: list[int]) -> None:
+        """The loader does not give these back: another process may look at them."""
+        for number in numbers:
+            del self._slots[number]
 
     def take(self, nbytes: int) -> tuple[int, Bytes] | None:
         """A free slot of at least `nbytes`, new if need be; None when there can be no more."""
@@ -225,44 +250,17 @@ class Slots:
         return self._make(-(-nbytes // _PAGE) * _PAGE)
 
     def _make(self, nbytes: int) -> tuple[int, Bytes] | None:
+        number, self._made = self._made, self._made + 1
         try:
             descriptor = make_shared(nbytes)
-        except StorageError:
+            try:
+                slot = map_shared(descriptor, nbytes)
+                self._wire.send(pickle.dumps((SLOT, number, nbytes)), (descriptor,))
+            finally:
+                os.close(descriptor)
+        except (StorageError, OSError):
+            # No memory, or no descriptors: what there is has to do.
             self._limit = len(self._slots)
             return None
-        try:
-            slot = map_shared(descriptor, nbytes)
-            number, self._made = self._made, self._made + 1
-            self._wire.send(pickle.dumps((SLOT, number, nbytes)), (descriptor,))
-        finally:
-            os.close(descriptor)
         self._slots[number] = slot
         return number, slot
-
-
-class _Stack:
-    """torch's own collate, but tensors are stacked straight into the slot."""
-
-    def __init__(self, slot: Bytes | None) -> None:
-        self._slot = slot
-        self._used = 0
-
-    def collate(self, samples: Sequence[Any]) -> Any:
-        stack_tensors = default_collate_fn_map.get(torch.Tensor)
-        if stack_tensors is not collate_tensor_fn:
-            return collate(samples, collate_fn_map=default_collate_fn_map)
-        return collate(
-            samples, collate_fn_map={**default_collate_fn_map, torch.Tensor: self._stack}
-        )
-
-    def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
-        first = tensors[0]
-        if type(first) is not torch.Tensor or first.layout is not torch.strided or first.is_nested:
-            return collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
-        nbytes = first.nbytes * len(tensors)
-        if self._slot is None or self._used + nbytes > self._slot.nbytes or nbytes == 0:
-            return torch.stack(tuple(tensors), 0)
-        shape = (len(tensors), *first.shape)
-        out = tensor_at(self._slot, self._used, first.dtype, shape)
-        self._used += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return torch.stack(tuple(tensors), 0, out=out)

@@ -34,6 +34,7 @@ class WorkerBatches:
         self._given: dict[int, tuple[Task, int]] = {}
         self._came: dict[int, Any] = {}
         self._more = True
+        self._failure: BaseException | None = None
         self._turn = 0
 
     @property
@@ -43,8 +44,15 @@ class WorkerBatches:
 
     def close(self) -> None:
         """End the workers, unless they are to be kept."""
+        self._given.clear()
+        self._came.clear()
         if not self._keep_pool:
             self._pool.close()
+
+    def accept(self, number: int, made: Any) -> None:
+        """A batch or a failure has come for a task of this iteration."""
+        if number in self._given:
+            self._came[number] = made
 
     def observe(self, wait_s: float) -> None:
         """The loop waited so long; see `Tuner`."""
@@ -60,30 +68,52 @@ class WorkerBatches:
         return self
 
     def __next__(self) -> tuple[Task, Made]:
-        self._hand_out()
-        if not self._given:
-            raise StopIteration
-        number = self._wait()
-        made = self._came.pop(number)
-        task, _ = self._given.pop(number)
-        self._hand_out()
+        self._pool.check()
+        try:
+            self._hand_out()
+            if not self._given:
+                self._raise_failure()
+            number = self._wait()
+            made = self._came.pop(number)
+            task, _ = self._given.pop(number)
+            self._hand_out()
+        except (Timeout, StopIteration):
+            raise
+        except BaseException:
+            # Ctrl-C, say: a message may be half sent or half read, so there is no going on.
+            self._pool.close()
+            raise
         if isinstance(made, Made):
             if self._tuner is not None:
                 self._tuner.made(made)
             return task, made
-        made.reraise()
+        try:
+            made.reraise()
+        except Exception as error:
+            # Without torch's frame, which holds the exception and is held by it, and with it us.
+            raise error.with_traceback(None) from None
         raise AssertionError("an exception was re-raised")
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        try:
+            raise StopIteration if failure is None else failure
+        finally:
+            del failure  # its traceback holds this frame
 
     def _hand_out(self) -> None:
         while self._more and len(self._given) < self._choice.workers * self._choice.prefetch:
-            task = next(self._tasks, None)
+            try:
+                task = next(self._tasks, None)
+            except Exception as error:  # of the sampler; comes after the batches before it
+                self._failure = error
+                task = None
             if task is None:
                 self._more = False
                 return
             worker = self._choose_worker()
-            number = self._pool.next_number()
+            number = self._pool.send(worker, self._epoch, task, self)
             self._given[number] = (task, worker)
-            self._pool.send(worker, number, self._epoch, task)
 
     def _choose_worker(self) -> int:
         workers = self._choice.workers
@@ -116,12 +146,10 @@ class WorkerBatches:
                 reminded = True
                 self._remind()
                 limit = None
-            for came, value in self._pool.receive(limit):
-                if came == -1:
-                    tasks = [t for n, (t, _) in self._given.items() if self._is_from(n, value)]
-                    self._pool.raise_death(value, tasks[0] if tasks else None)
-                if came in self._given:
-                    self._came[came] = value
+            dead = self._pool.receive(limit)
+            if dead is not None:
+                tasks = [task for n, (task, _) in self._given.items() if self._is_from(n, dead)]
+                self._pool.raise_death(dead, tasks[0] if tasks else None)
         return number
 
     def _is_from(self, number: int, worker: Any) -> bool:

@@ -1,0 +1,167 @@
+"""Memory that is lent out comes back once, when the last user is gone, and not before."""
+
+import gc
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.loader.memory import (
+    Forks,
+    RecycledMemory,
+    SharedSlot,
+    SlotShelf,
+    lend,
+    make_shared,
+    map_shared,
+    tensor_at,
+)
+
+
+def shared_slot(nbytes: int) -> SharedSlot:
+    descriptor = make_shared(nbytes)
+    return SharedSlot(map_shared(descriptor, nbytes), descriptor)
+
+
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+USERS: dict[str, Any] = {
+    "array": lambda lent: lent,
+    "slice": lambda lent: lent[3:],
+    "tensor": torch.from_numpy,
+    "view": lambda lent: tensor_at(lent, 0, torch.int32, (4, 2))[1:],
+    "array of a tensor": lambda lent: tensor_at(lent, 8, torch.int32, (4,)).numpy()[1:],
+    "storage": lambda lent: tensor_at(lent, 0, torch.uint8, (32,)).untyped_storage(),
+    "memoryview": memoryview,
+}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_lease_ends_with_its_last_user(user: str) -> None:
+    returned: list[str] = []
+    lent = lend(np.zeros(64, dtype=np.uint8), returned.append, "back")
+    part = USERS[user](lent)
+    del lent
+    assert returned == []
+    del part
+    assert returned == ["back"]
+
+
+def test_lent_memory_is_aligned_and_recycled() -> None:
+    memory = RecycledMemory(keep=2)
+    first = memory.empty((100, 7), torch.float32)
+    address = first.data_ptr()
+    second = memory.empty((100, 7), torch.float32)
+    assert second.data_ptr() != address
+    part = first[3]
+    del first
+    assert memory.empty((100, 7), torch.float32).data_ptr() not in (address, second.data_ptr())
+    del part
+    gc.collect()
+    assert address in {memory.empty((700,), torch.float32).data_ptr() for _ in range(1)} | {
+        memory.empty((700,), torch.float32).data_ptr()
+    }
+
+
+def test_no_more_is_kept_than_asked_for() -> None:
+    memory = RecycledMemory(keep=2)
+    tensors = [memory.empty((1000,), torch.uint8) for _ in range(5)]
+    del tensors
+    assert sum(map(len, memory._free.values())) == 2
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0)])
+def test_odd_shapes(shape: tuple[int, ...]) -> None:
+    assert RecycledMemory(keep=1).empty(shape, torch.int64).shape == shape
+
+
+def test_tensors_outlive_the_memory_that_lent_them() -> None:
+    memory = RecycledMemory(keep=2)
+    tensor = memory.empty((1000,), torch.int64).fill_(7)
+    del memory
+    gc.collect()
+    assert bool((tensor == 7).all())
+
+
+def test_many_threads_never_share_memory() -> None:
+    memory = RecycledMemory(keep=4)
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(2000):
+            tensor = memory.empty((64,), torch.int64).fill_(number)
+            if not bool((tensor == number).all()):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_shared_memory_is_seen_by_other_mappings() -> None:
+    descriptor = make_shared(4096)
+    one, other = map_shared(descriptor, 4096), map_shared(descriptor, 4096)
+    os.close(descriptor)
+    one[:] = 5
+    assert (other == 5).all()
+
+
+def test_a_shelf_gives_the_largest_first_and_closes_the_rest() -> None:
+    shelf = SlotShelf()
+    slots = [shared_slot(4096 * k) for k in (2, 1, 3)]
+    for slot in slots:
+        shelf.put(slot)
+    taken = shelf.take(1)
+    assert [slot.memory.nbytes for slot in taken] == [4096 * 3]
+    shelf.trim(1)
+    assert [is_open(slot.descriptor) for slot in slots] == [True, False, True]
+    shelf.put(taken[0])
+    del shelf
+    gc.collect()
+    assert not any(is_open(slot.descriptor) for slot in slots)
+
+
+def test_a_forked_child_does_not_take_its_parents_slots() -> None:
+    shelf = SlotShelf()
+    shelf.put(shared_slot(4096))
+    forks = Forks.count
+    child = os.fork()
+    if not child:
+        os._exit(len(shelf.take(4)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert Forks.count == forks + 1
+    assert len(shelf.take(4)) == 1
+
+
+def test_slots_come_back_from_other_threads_while_they_are_sorted() -> None:
+    shelf = SlotShelf()
+    memory = np.zeros(1, dtype=np.uint8)
+    stop = threading.Event()
+    put = 0
+
+    def return_slots() -> None:
+        nonlocal put
+        while not stop.is_set():
+            shelf.put(SharedSlot(memory, -1))
+            put += 1
+
+    thread = threading.Thread(target=return_slots)
+    thread.start()
+    taken = 0
+    while taken < 20_000:
+        taken += len(shelf.take(1 << 30))
+    stop.set()
+    thread.join()
+    assert taken + len(shelf.take(1 << 30)) == put

@@ -1,0 +1,144 @@
+"""Batches made by threads come in order, errors in their place, and the threads end."""
+
+import contextlib
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from slipstream.errors import UsageError
+from slipstream.loader.made import Made
+from slipstream.loader.plan import Task
+from slipstream.loader.threaded import ThreadedBatches
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def tasks(count: int) -> Iterator[Task]:
+    return (Task(k, [k], k + 1) for k in range(count))
+
+
+def make(task: Task) -> Made:
+    time.sleep(0.001 * (task.key % 3))
+    return Made(task.key, 1)
+
+
+def threads_alive() -> int:
+    return sum(thread.name.startswith("slipstream-batches") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(("threads", "depth"), [(1, 1), (2, 2), (3, 8)])
+def test_order(threads: int, depth: int) -> None:
+    batches = ThreadedBatches(make, tasks(50), threads=threads, depth=depth)
+    assert [made.batch for _, made in batches] == list(range(50))
+    with pytest.raises(StopIteration):
+        next(batches)
+    batches.close()
+    assert threads_alive() == 0
+
+
+def test_no_more_than_the_depth_is_made_ahead() -> None:
+    made = []
+
+    def count(task: Task) -> Made:
+        made.append(task.key)
+        return Made(task.key, 1)
+
+    batches = ThreadedBatches(count, tasks(50), threads=2, depth=3)
+    time.sleep(0.2)
+    assert len(made) == 3
+    next(batches)
+    time.sleep(0.2)
+    assert len(made) == 4
+    batches.close()
+
+
+def test_errors_come_in_their_place_and_the_rest_goes_on() -> None:
+    def fail_at_two(task: Task) -> Made:
+        if task.key == 2:
+            raise ValueError("two")
+        return make(task)
+
+    batches = ThreadedBatches(fail_at_two, tasks(5), threads=2, depth=4)
+    assert [next(batches)[1].batch for _ in range(2)] == [0, 1]
+    with pytest.raises(ValueError, match="two"):
+        next(batches)
+    assert [made.batch for _, made in batches] == [3, 4]
+
+
+def test_an_error_of_the_tasks_comes_after_those_before_it() -> None:
+    def failing() -> Iterator[Task]:
+        yield from tasks(3)
+        raise ValueError("no more")
+
+    batches = ThreadedBatches(make, failing(), threads=2, depth=8)
+    assert [next(batches)[1].batch for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="no more"):
+        next(batches)
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+def test_dropping_it_ends_the_threads_without_the_collector() -> None:
+    gc.disable()
+    try:
+        batches = ThreadedBatches(make, tasks(5000), threads=2, depth=4)
+        next(batches)
+        del batches
+        assert threads_alive() == 0
+    finally:
+        gc.enable()
+
+
+def test_an_error_that_was_caught_keeps_nothing() -> None:
+    def fail(task: Task) -> Made:
+        raise ValueError("always")
+
+    gc.disable()
+    try:
+        batches = ThreadedBatches(fail, tasks(5), threads=2, depth=4)
+        with contextlib.suppress(ValueError):
+            next(batches)
+        del batches
+        assert threads_alive() == 0
+    finally:
+        gc.enable()
+
+
+def test_the_end_comes_in_one_of_the_threads_itself() -> None:
+    """The collector may run anywhere: an end that waited for its own thread would wait long."""
+    box: list[ThreadedBatches] = []
+    is_packed = threading.Event()
+
+    def let_go(task: Task) -> Made:
+        if task.key == 3:
+            is_packed.wait(10)
+            box.clear()
+        return make(task)
+
+    box.append(ThreadedBatches(let_go, tasks(50), threads=2, depth=8))
+    is_packed.set()
+    deadline = time.monotonic() + 5
+    while threads_alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert not box
+
+
+def test_a_forked_child_is_refused() -> None:
+    batches = ThreadedBatches(make, tasks(50), threads=2, depth=4)
+    next(batches)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            next(batches)
+        except UsageError:
+            code = 0
+        batches.close()
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(list(batches)) == 49
