@@ -4,7 +4,8 @@
     slipstream pack photos photos.slip          # once
     python examples/train.py photos.slip        # the same training, packed
 
-Stop it at any moment and start it again: it goes on with the next batch.
+Stop it at any moment and start it again: it goes on from its last checkpoint, with the very next
+batch.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             seen += len(images)
-            if step % 20 == 19:
+            if step % 20 == 0:
                 save(options.checkpoint, epoch, model, optimizer, loader)
         seconds = time.perf_counter() - began
         accuracy = validate(model, checks)

@@ -21,7 +21,7 @@ def holdings() -> dict[str, Counter[str]]:
         "system threads": Counter(_task_names()),
         "descriptors": Counter(_descriptors()),
         "shared mappings": Counter(_shared_mappings()),
-        "/dev/shm": Counter(path.name for path in Path("/dev/shm").iterdir()),
+        "/dev/shm": Counter(path.name for path in Path("/dev/shm").glob("torch_*")),
     }
 
 

@@ -259,7 +259,10 @@ class _WithLock(Numbers):
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_dataset_that_cannot_be_pickled(method: str) -> None:
     loader = Loader(_WithLock(), 8, num_workers=2, multiprocessing_context=method)
-    with pytest.raises(TypeError, match=r"cannot pickle .*lock"):
+    with (
+        pytest.raises(TypeError, match=r"cannot pickle .*lock"),
+        pytest.warns(match="pickle error"),
+    ):
         next(iter(loader))
 
 

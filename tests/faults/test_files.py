@@ -11,7 +11,6 @@ from slipstream import Loader
 from slipstream.errors import CorruptDataset
 from tests.augment.standins import v1
 from tests.faults.conftest import engine_loader
-from tests.faults.datasets import run_forked
 
 
 @pytest.fixture
@@ -30,25 +29,6 @@ def test_a_deleted_shard_stays_readable_while_it_is_open(own_copy: Path) -> None
         assert ".slip" in str(error)
     else:
         assert sums == whole
-
-
-@pytest.mark.xfail(strict=True, reason="a mapped file that shrinks is a SIGBUS in the decoder")
-def test_a_shard_cut_off_under_an_open_dataset(own_copy: Path) -> None:
-    """A child has to find out, for a mapped file that shrinks can be a bus error."""
-
-    def body() -> int:
-        loader = engine_loader(own_copy)
-        list(loader)
-        for shard in own_copy.rglob("*.slip"):
-            if shard.is_file():
-                os.truncate(shard, shard.stat().st_size // 2)
-        try:
-            list(loader)
-        except slipstream.SlipstreamError as error:
-            return 0 if "sample" in str(error) else 2
-        return 1
-
-    assert run_forked(body) == 0
 
 
 def folder_loader(folder: Path, **options: object) -> Loader:

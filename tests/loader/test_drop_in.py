@@ -740,7 +740,7 @@ def shown(loader: Loader[Any]) -> str:
 
 def test_print_tells_the_way_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     cases: list[tuple[Loader[Any], str, str]] = [
-        (Loader(numbers), "torch", "num_workers=0, so in this process"),
+        (Loader(numbers), "torch", "in this process, as num_workers is 0"),
         (Loader(Stream()), "torch", "an IterableDataset makes its own order"),
         (Loader(numbers, num_workers=1), "worker processes", "Made is read by Python"),
         (Loader(numbers, num_workers=1, collate_fn=list), "worker processes", "your collate_fn"),

@@ -2,7 +2,9 @@
 
 import gc
 import os
+import signal
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 
 from slipstream.loader.memory import (
     Forks,
+    Leases,
     RecycledMemory,
     SharedSlot,
     SlotShelf,
@@ -76,6 +79,7 @@ def test_no_more_is_kept_than_asked_for() -> None:
     memory = RecycledMemory(keep=2)
     tensors = [memory.empty((1000,), torch.uint8) for _ in range(5)]
     del tensors
+    memory.empty((1,), torch.int64)
     assert sum(map(len, memory._free.values())) == 2
 
 
@@ -121,21 +125,49 @@ def test_shared_memory_is_seen_by_other_mappings() -> None:
 def test_a_shelf_gives_the_largest_first_and_closes_the_rest() -> None:
     shelf = SlotShelf()
     slots = [shared_slot(4096 * k) for k in (2, 1, 3)]
-    for slot in slots:
-        shelf.put(slot)
+    shelf.put(Leases(), dict(enumerate(slots)))
     taken = shelf.take(1)
     assert [slot.memory.nbytes for slot in taken] == [4096 * 3]
     shelf.trim(1)
     assert [is_open(slot.descriptor) for slot in slots] == [True, False, True]
-    shelf.put(taken[0])
+    shelf.put(Leases(), {0: taken[0]})
     del shelf
     gc.collect()
     assert not any(is_open(slot.descriptor) for slot in slots)
 
 
+def test_lent_slots_come_to_the_shelf_when_their_last_user_is_gone() -> None:
+    shelf, leases = SlotShelf(), Leases[tuple[int, int]]()
+    slots = {number: shared_slot(4096) for number in range(3)}
+    descriptors = [slot.descriptor for slot in slots.values()]
+    kept = leases.lend(slots[1].memory, (1, Forks.count))
+    before_a_fork = leases.lend(slots[2].memory, (2, Forks.count - 1))
+    shelf.put(leases, slots)
+    assert len(shelf.take(9)) == 1
+    kept[:] = 5
+    del kept, before_a_fork
+    assert [slot.descriptor for slot in shelf.take(9)] == descriptors[1:2]
+    assert not is_open(descriptors[2]), "a forked child may still look at this one"
+    for descriptor in descriptors[:2]:
+        os.close(descriptor)
+
+
+def test_ctrl_c_is_not_lost_while_memory_comes_back() -> None:
+    """Many chances: the signal comes while a loop does nothing but let go of tensors."""
+    memory = RecycledMemory(keep=4)
+    for _ in range(200):
+        timer = threading.Timer(0.002, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        deadline = time.monotonic() + 5
+        with pytest.raises(KeyboardInterrupt):
+            while time.monotonic() < deadline:
+                memory.empty((4,), torch.uint8)
+        timer.join()
+
+
 def test_a_forked_child_does_not_take_its_parents_slots() -> None:
     shelf = SlotShelf()
-    shelf.put(shared_slot(4096))
+    shelf.put(Leases(), {0: shared_slot(4096)})
     forks = Forks.count
     child = os.fork()
     if not child:
@@ -154,7 +186,7 @@ def test_slots_come_back_from_other_threads_while_they_are_sorted() -> None:
     def return_slots() -> None:
         nonlocal put
         while not stop.is_set():
-            shelf.put(SharedSlot(memory, -1))
+            shelf.put(Leases(), {0: SharedSlot(memory, -1)})
             put += 1
 
     thread = threading.Thread(target=return_slots)

@@ -147,7 +147,7 @@ def stopped(make: Make, batches: int, **arguments: Any) -> tuple[list[Any], dict
                 break
     state = loader.state_dict()
     text = json.dumps(state)
-    assert len(text) < 1000 or "generator" in state
+    assert len(text) < 1000 or "generator" in state or "draw" in state
     return had, json.loads(text)
 
 
@@ -502,8 +502,9 @@ def test_states_of_other_data_and_versions_are_refused() -> None:
     for name, value in (("epoch", -1), ("position", 2.5), ("epoch", None), ("position", True)):
         with pytest.raises(UsageError, match="damaged"):
             SHUFFLED().load_state_dict({**state, name: value})
-    with pytest.raises(UsageError, match="another loader"):
-        SHUFFLED().load_state_dict({})
+    for wrong in ({}, None, "state"):
+        with pytest.raises(UsageError, match="no state of a Loader"):
+            SHUFFLED().load_state_dict(wrong)  # type: ignore[arg-type]
 
 
 def test_another_batch_size_goes_on_too() -> None:
@@ -605,7 +606,35 @@ def test_batches_out_of_order_are_never_missed() -> None:
         assert min(rest) == min(set(range(COUNT)) - set(had))
 
 
-def test_a_shuffled_sampler_without_a_generator_is_the_user_s_to_restore() -> None:
+def test_a_random_sampler_without_a_generator_gives_the_rest_of_its_order() -> None:
+    """It draws from the global generator, whose state then is part of the loader's; the generator
+    itself is left alone.
+    """
+
+    def make(**arguments: Any) -> Loader[Any]:
+        sampler = RandomSampler(range(COUNT))
+        return Loader(Made(made_data.a_number, COUNT), batch_size=4, sampler=sampler, **arguments)
+
+    for before, after in itertools.product((0, 2), (0, 2)):
+        loader = make(num_workers=before)
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        state = json.loads(json.dumps(loader.state_dict()))
+        rest = [plain(batch) for batch in batches]
+        torch.manual_seed(5)
+        again = make(num_workers=after)
+        again.load_state_dict(state)
+        found = iter(again)
+        first = plain(next(found))
+        drawn = torch.rand(1)
+        torch.manual_seed(5)
+        torch.empty((), dtype=torch.int64).random_()  # the seed of the workers
+        assert torch.equal(drawn, torch.rand(1))
+        assert [first, *(plain(batch) for batch in found)] == rest
+
+
+def test_a_shuffled_sampler_without_a_generator_that_the_user_restores() -> None:
     """torch draws its seed from the global generator: who restores that has the same order."""
 
     def make(**arguments: Any) -> Loader[Any]:

@@ -57,7 +57,7 @@ def test_numbers_add_up(kind: str) -> None:
     assert stats["batches"] == 6
     assert stats["samples"] == COUNT
     # Workers fill slots of whole pages.
-    assert stats["bytes"] >= nbytes if kind == "workers" else stats["bytes"] == nbytes
+    assert stats["bytes"] == nbytes
     # All of the time is the loop's or was waited for, but for the end of the iteration itself.
     together = stats["wait_s"] + stats["loop_s"]
     assert 0.06 <= stats["loop_s"] <= together <= wall_s

@@ -114,6 +114,9 @@ def _flatten(transform: Any) -> Iterator[Callable[..., Any]]:
     for part in parts:
         if is_compose(part):
             yield from _flatten(list(part.transforms))
+        elif isinstance(part, type):
+            name = part.__name__
+            raise UsageError(f"transform holds the class {name}, expected an object: {name}(…).")
         elif callable(part):
             yield part
         else:

@@ -17,6 +17,8 @@ def apply_one(op: Op, picture: Any) -> Any:
     """`op` on a Pillow picture, or on a tensor where it can be; random numbers are torch's."""
     if isinstance(picture, torch.Tensor):
         return _on_tensor(op, picture)
+    if isinstance(picture, np.ndarray):
+        picture = Image.fromarray(picture)
     if not isinstance(picture, Image.Image):
         raise UsageError(f"{op} wants a Pillow picture or a tensor, got {type(picture).__name__}.")
     lowered = lower(op, exact=True)

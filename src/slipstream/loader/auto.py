@@ -6,6 +6,7 @@ from slipstream.cpu import usable_cores
 from slipstream.errors import UsageError
 
 DEFAULT_PREFETCH = 2
+MOST_PREFETCH = 8
 
 
 class AutoCount(int):

@@ -21,6 +21,10 @@ class NoNeighbour(SlipstreamError, RuntimeError):
     """Neither a sample nor those that follow it can be had."""
 
 
+class NothingLeft(SlipstreamError, RuntimeError):
+    """A batch of bad samples only, where leaving it out would leave other ranks waiting."""
+
+
 @dataclass(frozen=True, slots=True)
 class BadSample:
     """A sample that could not be had: its number, the epoch, why, and what was taken instead."""

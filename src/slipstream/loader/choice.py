@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from slipstream.cpu import usable_cores
 from slipstream.loader.auto import AutoCount
-from slipstream.loader.ranks import rank_and_world
+from slipstream.loader.ranks import rank_and_world, ranks_here
 from slipstream.loader.route import ENGINE, ROWS, TORCH, WORKERS, Route
 
 _WAYS = {
@@ -26,7 +27,7 @@ class Choice:
 
     path: str
     why: str
-    route: Route
+    route: Route = field(repr=False)
     workers: int
     prefetch: int
     workers_why: str
@@ -39,8 +40,10 @@ class Choice:
         if route.kind in (ENGINE, ROWS):
             cores = usable_cores()
             given = workers > 0 and not isinstance(loader.num_workers, AutoCount)
-            threads = min(workers, cores) if given else cores
-            why = f"num_workers={workers}" if given else f"{cores} usable cores"
+            ranks = ranks_here()
+            threads = min(workers, cores) if given else max(1, cores // ranks)
+            shared = f", {ranks} ranks" if ranks > 1 else ""
+            why = f"num_workers={workers}" if given else f"{cores} usable cores{shared}"
             return cls(_WAYS[route.kind], route.why, route, threads, prefetch or 2, why)
         auto = isinstance(loader.num_workers, AutoCount)
         why = "to begin with; measured while training" if auto else "as given"
@@ -62,6 +65,8 @@ class Choice:
         rank, world = rank_and_world()
         if world > 1 and loader._owns_order:
             lines.append(f"  rank {rank} of {world}: takes its share of every step")
+        elif world > 1 and isinstance(loader.dataset, IterableDataset):
+            lines.append(f"  rank {rank} of {world}: gets what its IterableDataset gives it")
         elif world > 1:
             lines.append(f"  rank {rank} of {world}: takes what its sampler gives")
         return "\n".join(lines)

@@ -150,10 +150,16 @@ class Engine:
         if self._on_error == "skip":
             keep = [k for k in range(len(indices)) if k not in errors]
             kept = {name: _select(column, keep) for name, column in columns.items()}
-            return kept, [BadSample(int(indices[k]), epoch, errors[k]) for k in sorted(errors)]
+            return kept, [
+                BadSample(int(indices[k]), epoch, self._reason(int(indices[k]), errors[k]))
+                for k in sorted(errors)
+            ]
         return columns, [
             self._substitute(int(indices[k]), k, columns, errors[k], epoch) for k in sorted(errors)
         ]
+
+    def _reason(self, index: int, error: str) -> str:
+        return f"{self.reader.where(index)}: {error}"
 
     def _substitute(
         self, index: int, place: int, columns: dict[str, Column], reason: str, epoch: int
@@ -165,7 +171,7 @@ class Engine:
             if not errors:
                 for name, column in columns.items():
                     column[place] = found[name][0]
-                return BadSample(index, epoch, reason, other)
+                return BadSample(index, epoch, self._reason(index, reason), other)
         raise NoNeighbour(
             f"{self.reader.where(index)} is bad ({reason}), and so are the {NEIGHBOURS} after it."
             ' Mend the data, or use on_error="skip".'

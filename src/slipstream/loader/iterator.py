@@ -4,6 +4,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from slipstream.loader.bad_samples import NothingLeft
+from slipstream.loader.made import Made
+from slipstream.loader.ranks import rank_and_world
 from slipstream.loader.sources import Source, open_source
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ class LoaderIterator:
                 self._finish()
                 raise
             loader._position.deliver(self._run, task.before, task.after)
-            loader._bad_samples.note(made.samples + len(made.bad), made.bad)
+            self._note(made)
             if made.batch is not None or not made.bad:
                 break
         made.batch = None
@@ -62,6 +65,15 @@ class LoaderIterator:
         if self._line is not None:
             self._line.update(made.samples, self._returned_at - began, source.waiting)
         return batch
+
+    def _note(self, made: Made) -> None:
+        left_out = len(made.bad) if self._loader.on_error == "skip" else 0
+        self._loader._bad_samples.note(made.samples + left_out, made.bad)
+        if made.batch is None and made.bad and rank_and_world()[1] > 1:
+            raise NothingLeft(
+                f"Every sample of a batch is bad; the last: {made.bad[-1]}. Left out on one rank"
+                ' only, it would make the others wait for ever. Use on_error="substitute".'
+            )
 
     def _start(self) -> Source:
         self._run = self._run or self._loader._position.begin(self._generator)

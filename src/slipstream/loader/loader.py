@@ -122,6 +122,13 @@ class Loader(DataLoader[T_co]):
             and not isinstance(dataset, IterableDataset)
             and (keyed or type(sampler) is ShuffledSampler or (sampler is None and not shuffle))
         )
+        if on_error != "raise" and (batch_size is None and batch_sampler is None):
+            raise UsageError(f'on_error="{on_error}" needs batches; batch_size is None.')
+        if on_error != "raise" and isinstance(dataset, IterableDataset):
+            raise UsageError(
+                f'on_error="{on_error}" needs a dataset that is asked for samples by number. An'
+                " IterableDataset has to leave bad ones out by itself."
+            )
         self._position = Position()
         self._stats = Stats()
         self._bad_samples = BadSamples()
@@ -192,8 +199,11 @@ class Loader(DataLoader[T_co]):
     def stats(self) -> dict[str, Any]:
         """Batches, samples, bytes and seconds per stage so far, as plain numbers.
 
-        `wait_s` is what the training loop waited and `wait_share` its share of the time; `fetch_s`
-        and `collate_s` are seconds of all workers together, beside the loop.
+        `wait_s` is what the training loop waited for batches, `first_wait_s` for the very first,
+        `loop_s` what it did in between, `wait_share` the share of waiting. `fetch_s`, `collate_s`
+        and `cpu_s` (of the processor) are those of all workers together, beside the loop.
+        `queue_depth` is how many batches were ready on average when one was asked for; `copy_bytes`
+        went to the device, and `pin_s` was spent on page-locked copies for that.
         """
         return self._stats.report()
 
@@ -214,16 +224,21 @@ class Loader(DataLoader[T_co]):
         elif (generator := self._order_generator()) is not None:
             drawn_from = self._position.generator or bytes(generator.get_state().numpy())
             state["generator"] = base64.b85encode(drawn_from).decode()
+        elif self._position.draw is not None and state["position"]:
+            state["draw"] = base64.b85encode(self._position.draw).decode()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()` of a loader over the same data; the number of workers may
         differ, and, unless you have a sampler of your own, so may the number of ranks.
         """
+        position = Position.from_json(state)
         self._check_state(state)
-        self._position = Position.from_json(state)
+        self._position = position
         if "generator" in state:
             self._position.restore(base64.b85decode(state["generator"]))
+        if "draw" in state:
+            self._position.restore_draw(base64.b85decode(state["draw"]))
 
     def _seed_of_batches(self) -> int | None:
         """What workers seed each batch from; None where you seed: then seeds are torch's."""
@@ -283,6 +298,8 @@ class Loader(DataLoader[T_co]):
                 yield Task(task.key, indices, task.after, task.before)
             return
         assert sampled is not None
+        if self._order_generator() is None:
+            sampled = self._position.watch(sampled)
         for number, indices in enumerate(sampled):
             if number >= position:
                 yield Task(number, indices, number + 1, number)

@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import torch
 
 from slipstream.errors import StorageError
 
+T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
 ALIGNMENT = 64
 
@@ -57,6 +58,37 @@ def lend(memory: Bytes, give_back: Callable[..., object], *args: Any) -> Bytes:
     return np.asarray(lease)
 
 
+class Leases(Generic[T]):
+    """Lent memory, and a token for each piece that says what it was. Thread-safe.
+
+    What comes back is only noted, without a line of Python: an exception in what the interpreter
+    calls at an object's end is lost, and Ctrl-C is one.
+    """
+
+    def __init__(self) -> None:
+        self._lent: dict[weakref.ref[Lease], T] = {}
+        self._ended: deque[weakref.ref[Lease]] = deque()
+
+    def lend(self, memory: Bytes, token: T) -> Bytes:
+        """`memory` as an array that is lent for as long as anything of it lives."""
+        lease = Lease(memory)
+        self._lent[weakref.ref(lease, self._ended.append)] = token
+        return np.asarray(lease)
+
+    def take_back(self) -> list[T]:
+        """Tokens of what has come back since the last call."""
+        tokens: list[T] = []
+        while True:
+            try:
+                tokens.append(self._lent.pop(self._ended.popleft()))
+            except IndexError:
+                return tokens
+
+    def outstanding(self) -> list[T]:
+        """Tokens of all that was not taken back."""
+        return list(self._lent.values())
+
+
 def tensor_at(
     memory: Bytes, offset: int, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> torch.Tensor:
@@ -73,21 +105,20 @@ class RecycledMemory:
     def __init__(self, *, keep: int) -> None:
         self._keep = keep
         self._free: dict[int, deque[Bytes]] = {}
+        self._leases: Leases[Bytes] = Leases()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialized tensor."""
         size = dtype.itemsize * max(1, math.prod(shape))
+        for memory in self._leases.take_back():
+            kept = self._free.setdefault(memory.nbytes, deque())
+            if len(kept) < self._keep:
+                kept.append(memory)
         try:
             memory = self._free[size].pop()
         except (KeyError, IndexError):
             memory = np.empty(size, dtype=np.uint8)
-        return tensor_at(lend(memory, self._give_back, memory), 0, dtype, shape)
-
-    def _give_back(self, memory: Bytes) -> None:
-        # Called by the garbage collector, maybe in the middle of `empty`: must not wait for a lock.
-        kept = self._free.setdefault(memory.nbytes, deque())
-        if len(kept) < self._keep:
-            kept.append(memory)
+        return tensor_at(self._leases.lend(memory, memory), 0, dtype, shape)
 
 
 class PinnedMemory:
@@ -152,19 +183,23 @@ class SharedSlot:
     descriptor: int
 
 
+# Slots of a worker that is gone, by number, some of them lent; tokens are (number, `Forks.count`).
+Lent = tuple[Leases[tuple[int, int]], dict[int, SharedSlot]]
+
+
 class SlotShelf:
     """Slots whose workers are gone, kept for the next ones: their pages are there already."""
 
     def __init__(self) -> None:
         self._slots: list[SharedSlot] = []
-        # A batch may come back from any thread, in the middle of anything.
-        self._returned: deque[SharedSlot] = deque()
+        # The collector may end a pool, and so fill this, in the middle of anything.
+        self._returned: deque[Lent] = deque()
         self._owner = os.getpid()
         self._close = weakref.finalize(self, _close_slots, self._slots, self._returned)
 
-    def put(self, slot: SharedSlot) -> None:
-        """Keep a slot that nobody uses any more. Any thread."""
-        self._returned.append(slot)
+    def put(self, leases: Leases[tuple[int, int]], slots: dict[int, SharedSlot]) -> None:
+        """Keep a worker's slots: those that are lent when they have come back. Any thread."""
+        self._returned.append((leases, slots))
 
     def take(self, count: int) -> list[SharedSlot]:
         """Up to `count` slots, the largest first."""
@@ -187,15 +222,23 @@ class SlotShelf:
             # A forked child: the parent goes on to fill these.
             self.close()
             self._owner = os.getpid()
-        while self._returned:
-            self._slots.append(self._returned.popleft())
+        for _ in range(len(self._returned)):
+            leases, slots = self._returned.popleft()
+            for number, forks in leases.take_back():
+                if forks != Forks.count:
+                    os.close(slots.pop(number).descriptor)
+            lent = {number for number, _ in leases.outstanding()}
+            self._slots += [slots.pop(number) for number in set(slots) - lent]
+            if slots:
+                self._returned.append((leases, slots))
         self._slots.sort(key=lambda slot: slot.memory.nbytes)
 
 
-def _close_slots(*shelves: list[SharedSlot] | deque[SharedSlot]) -> None:
-    for slots in shelves:
-        while slots:
-            os.close(slots.pop().descriptor)
+def _close_slots(slots: list[SharedSlot], returned: deque[Lent] | None = None) -> None:
+    while returned:
+        slots += returned.popleft()[1].values()
+    while slots:
+        os.close(slots.pop().descriptor)
 
 
 def lock_pages(memory: Bytes) -> Bytes:

@@ -5,6 +5,7 @@ on the workers' deaths, so there is nothing to poll and nobody to wait for witho
 """
 
 import contextlib
+import math
 import multiprocessing
 import os
 import pickle
@@ -12,8 +13,8 @@ import select
 import signal
 import socket
 import time
+import warnings
 import weakref
-from collections import deque
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,9 +26,9 @@ from slipstream.loader.made import Made
 from slipstream.loader.memory import (
     Bytes,
     Forks,
+    Leases,
     SharedSlot,
     SlotShelf,
-    lend,
     lock_pages,
     map_shared,
 )
@@ -68,14 +69,10 @@ class _Worker:
     ) -> None:
         ours, theirs = socket.socketpair()
         self.wire = Wire(ours)
-        self.freed: deque[int] = deque()
-        self.retired: deque[int] = deque()
         self.slots: dict[int, SharedSlot] = {}
-        self.lent: set[int] = set()
-        self.is_closed = False
+        self.leases: Leases[tuple[int, int]] = Leases()
         self.busy = 0
-        # A batch that outlives its loader must not keep all of the loader's memory.
-        self._shelf = weakref.ref(shelf)
+        self._shelf = shelf
         inherited = []
         if context.get_start_method() == "fork":
             inherited = [ours, *(worker.wire.socket for worker in others)]
@@ -83,7 +80,7 @@ class _Worker:
             target=run_worker, args=(job, number, theirs, os.getpid(), inherited), daemon=True
         )
         try:
-            self.process.start()
+            _start(self.process)
             self.death = self.wire.peer_death = self._watch_death()
         except BaseException:
             self.wire.hang_up()
@@ -109,26 +106,20 @@ class _Worker:
 
     def lend_slot(self, number: int) -> Bytes:
         """A slot's memory; when its last tensor is gone the worker may use it again."""
-        self.lent.add(number)
-        return lend(self.slots[number].memory, self._give_back, number, Forks.count)
+        return self.leases.lend(self.slots[number].memory, (number, Forks.count))
 
-    def _give_back(self, number: int, forks: int) -> None:
-        self.lent.discard(number)
-        if forks != Forks.count:
-            # A forked child has the same batch, and may look at it for as long as it lives.
-            self.drop_slot(number)
-            self.retired.append(number)
-        elif self.is_closed:
-            self._shelve(number)
-        else:
-            self.freed.append(number)
-
-    def _shelve(self, number: int) -> None:
-        shelf = self._shelf()
-        if shelf is None:
-            self.drop_slot(number)
-        elif (slot := self.slots.pop(number, None)) is not None:
-            shelf.put(slot)
+    def take_back(self) -> tuple[list[int], list[int]]:
+        """Slots that the worker may use again, and those that it must not use any more."""
+        freed: list[int] = []
+        retired: list[int] = []
+        for number, forks in self.leases.take_back():
+            if forks == Forks.count:
+                freed.append(number)
+            else:
+                # A forked child has the same batch, and may look at it for as long as it lives.
+                self.drop_slot(number)
+                retired.append(number)
+        return freed, retired
 
     def drop_slot(self, number: int) -> None:
         """Nobody writes to this slot any more."""
@@ -138,9 +129,8 @@ class _Worker:
 
     def shelve_slots(self) -> None:
         """After the worker's end: keep its slots, those still in use when they come back."""
-        self.is_closed = True
-        for number in set(self.slots) - self.lent:
-            self._shelve(number)
+        self.take_back()
+        self._shelf.put(self.leases, self.slots)
 
     def close(self) -> None:
         self.wire.close()
@@ -166,12 +156,26 @@ class Pool:
         self._receivers: weakref.WeakValueDictionary[int, Receiver] = weakref.WeakValueDictionary()
         self.workers: list[_Worker] = []
         self.processes: list[Any] = []
-        self._close = weakref.finalize(self, _shut_down, self.workers, self._owner)
+        self._is_interrupted = False
+        self._wake, self._waker = os.pipe()
+        wakers = (self._wake, self._waker)
+        self._close = weakref.finalize(self, _shut_down, self.workers, wakers, self._owner)
+
+    def interrupt(self) -> None:
+        """Make `receive` return, in whatever thread it waits."""
+        self._is_interrupted = True
+        if self._close.alive:
+            os.write(self._waker, b"!")
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether nobody waits for batches any more."""
+        return self._is_interrupted
 
     @property
     def is_open(self) -> bool:
         """Whether the next iteration can use it: here, and with all workers alive."""
-        alive = self._close.alive and os.getpid() == self._owner
+        alive = self._close.alive and os.getpid() == self._owner and not self._is_interrupted
         return alive and not any(_is_readable(worker.death) for worker in self.workers)
 
     def check(self) -> None:
@@ -206,7 +210,7 @@ class Pool:
         iterations over the same workers do not mix, one that was given up among them.
         """
         worker = self.worker(number)
-        freed, retired = _take_all(worker.freed), _take_all(worker.retired)
+        freed, retired = worker.take_back()
         self._numbers += 1
         self._receivers[self._numbers] = receiver
         worker.busy += 1
@@ -225,9 +229,11 @@ class Pool:
             for descriptor in (worker.wire.fileno(), worker.death):
                 poll.register(descriptor, select.POLLIN)
                 owners[descriptor] = worker
+        poll.register(self._wake, select.POLLIN)
         ready = poll.poll(None if wait_s is None else max(0.0, wait_s) * 1000)
         dead = None
-        for worker in {id(w): w for w in (owners[descriptor] for descriptor, _ in ready)}.values():
+        found = (owners[descriptor] for descriptor, _ in ready if descriptor in owners)
+        for worker in {id(w): w for w in found}.values():
             try:
                 while (message := worker.wire.try_receive()) is not None:
                     self._open(worker, message)
@@ -269,10 +275,8 @@ class Pool:
         self, worker: _Worker, slot: int | None, places: Any, skeleton: bytes | None,
         times: tuple[float, float, float], samples: int, bad: list[BadSample],
     ) -> Made:  # fmt: skip
-        memory, nbytes = None, 0
-        if slot is not None:
-            memory = worker.lend_slot(slot)
-            nbytes = memory.nbytes
+        memory = None if slot is None else worker.lend_slot(slot)
+        nbytes = sum(dtype.itemsize * math.prod(shape) for _, dtype, shape, _ in places or ())
         if skeleton is None:
             batch = None
         elif places is None:
@@ -309,8 +313,18 @@ class Pool:
         raise WorkerDied(what)
 
 
-def _take_all(numbers: deque[int]) -> list[int]:
-    return [numbers.popleft() for _ in range(len(numbers))]
+def _start(process: Any) -> None:
+    try:
+        process.start()
+    except (TypeError, AttributeError, pickle.PicklingError):
+        warnings.warn(
+            "Got pickle error when starting a worker process. Where processes are not forked, the"
+            " dataset, its transform, collate_fn and worker_init_fn are pickled: make them"
+            " picklable, or use"
+            " multiprocessing_context='fork'.",
+            stacklevel=2,
+        )
+        raise
 
 
 def _is_readable(descriptor: int) -> bool:
@@ -326,7 +340,9 @@ def shorten(indices: Any) -> str:
     return str(indices)
 
 
-def _shut_down(workers: list[_Worker], owner: int) -> None:
+def _shut_down(workers: list[_Worker], wakers: tuple[int, int], owner: int) -> None:
+    for descriptor in wakers:
+        os.close(descriptor)
     if os.getpid() != owner:
         # A forked child: the processes are the parent's, only the descriptors are ours, too.
         for worker in workers:

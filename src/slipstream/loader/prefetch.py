@@ -19,6 +19,7 @@ import torch
 
 from slipstream.errors import InternalError, UsageError
 from slipstream.loader.cuda_lane import CudaLane, Sent
+from slipstream.loader.exits import close_at_exit
 from slipstream.loader.structure import map_tensors, tensor_bytes
 
 T = TypeVar("T")
@@ -114,6 +115,8 @@ class DevicePrefetcher(Generic[T]):
         )
         self._thread.start()
         self._end = weakref.finalize(self, _end, queue, self._thread, interrupt)
+        self._end.atexit = False
+        close_at_exit(self)
 
     def __iter__(self) -> Iterator[T]:
         return self

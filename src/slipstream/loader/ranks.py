@@ -5,6 +5,16 @@ import os
 import torch.distributed
 
 
+def ranks_here() -> int:
+    """How many ranks share this machine's cores, as the launcher says.
+
+    >>> ranks_here()
+    1
+    """
+    count = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(count)) if count.isdecimal() else 1
+
+
 def rank_and_world() -> tuple[int, int]:
     """Rank and number of ranks, from torch.distributed, else from the launcher's environment.
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,11 @@ def with_transform(dataset: Any, transform: object, seed: int) -> Any:
     """The dataset with its pictures transformed. Raises `UsageError` where it holds none that we
     know how to read.
     """
+    if isinstance(dataset, (str, Path)):
+        raise UsageError(
+            f"A Loader takes a dataset, got the path {str(dataset)!r}. Open it first:"
+            f" slipstream.open_dataset({str(dataset)!r})."
+        )
     if isinstance(dataset, TransformedDataset):
         dataset = dataset.source
     if transform is None:
@@ -101,7 +107,7 @@ def _python_route(loader: Any, reason: str, dataset: Any = None) -> Route:
     from torch.utils.data import MapDataPipe
 
     if loader.num_workers == 0:
-        return Route(TORCH, f"{reason}; num_workers=0, so in this process, as torch does")
+        return Route(TORCH, f"{reason}; in this process, as num_workers is 0")
     if isinstance(loader.dataset, MapDataPipe):
         return Route(TORCH, f"{reason}; a DataPipe, which torch sets up")
     return Route(WORKERS, f"{reason}; worker processes write into shared slots", dataset=dataset)

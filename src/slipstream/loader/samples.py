@@ -15,6 +15,7 @@ from slipstream.errors import CorruptDataset
 from slipstream.loader.engine import Engine
 from slipstream.loader.memory import RecycledMemory
 from slipstream.loader.readers import Reader
+from slipstream.loader.seeding import kept_generators, seed_for_sample
 
 
 class TransformedDataset(torch.utils.data.Dataset[Any]):
@@ -57,8 +58,18 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
         if errors:
             place = min(errors)
             where = self.reader.where(int(numbers[place]))
-            raise CorruptDataset(errors[place], where=where)
-        return [self._sample(columns, k) for k in range(len(numbers))]
+            raise CorruptDataset(
+                errors[place], where=where, do='on_error="skip" or "substitute" goes on without it.'
+            )
+        if not self.lowered.rest:
+            return [self._sample(columns, k) for k in range(len(numbers))]
+        # What your transforms draw depends on the sample alone, whoever runs them.
+        with kept_generators():
+            samples = []
+            for k, index in enumerate(numbers.tolist()):
+                seed_for_sample(self.seed, self.epoch, index)
+                samples.append(self._sample(columns, k))
+            return samples
 
     def _sample(self, columns: dict[str, Any], place: int) -> Any:
         values: dict[str, Any] = {}

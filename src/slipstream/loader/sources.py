@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from slipstream.loader.auto import DEFAULT_PREFETCH
+from slipstream.loader.auto import DEFAULT_PREFETCH, MOST_PREFETCH, AutoCount
 from slipstream.loader.bad_samples import fetch_guarded
 from slipstream.loader.cuda_lane import CudaLane, Sent
 from slipstream.loader.engine import Engine
@@ -297,7 +297,8 @@ def _open_workers(
             base_seed=base_seed,
             batch_seed=loader._seed_of_batches(),
             on_error=loader.on_error,
-            slots=prefetch + _SPARE_SLOTS,
+            slots=_SPARE_SLOTS
+            + (MOST_PREFETCH if isinstance(loader.prefetch_factor, AutoCount) else prefetch),
         )
         loader._shelf.trim(2 * choice.workers * job.slots)
         pool = Pool(job, loader.multiprocessing_context, loader._shelf, pin=pin)

@@ -1,5 +1,7 @@
 """Where in which epoch a training loop is."""
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -30,6 +32,9 @@ class Position:
         # State of the sampler's generator before the iteration, where there is one.
         self.generator: bytes | None = None
         self._restores_generator = False
+        # The global generator's state when a sampler without one of its own drew its order.
+        self.draw: bytes | None = None
+        self._replays: bytes | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Begin with this epoch next; if it is the one to be resumed, where it was left."""
@@ -54,11 +59,37 @@ class Position:
             self.generator = state
         return state
 
+    def watch(self, sampled: Iterator[Any]) -> Iterator[Any]:
+        """`sampled`, noting what its first draw takes from torch's global generator, as samplers
+        without one of their own do. After `restore_draw` the first draw is that one again; the
+        global generator itself stays what it is.
+        """
+        before = torch.get_rng_state()
+        replayed, self._replays = self._replays, None
+        if replayed == bytes(before.numpy()):
+            replayed = None  # you have restored it, and go on from there
+        if replayed is not None:
+            torch.set_rng_state(torch.frombuffer(bytearray(replayed), dtype=torch.uint8))
+        try:
+            first = list(islice(sampled, 1))
+            drew = not torch.equal(torch.get_rng_state(), before)
+        finally:
+            if replayed is not None:
+                torch.set_rng_state(before)
+        self.draw = replayed or (bytes(before.numpy()) if drew else None)
+        yield from first
+        yield from sampled
+
+    def restore_draw(self, state: bytes) -> None:
+        """Have the next sampler's first draw come from this state of the global generator."""
+        self.draw = self._replays = state
+
     def begin(self, generator: bytes | None = None) -> int:
         """Begin an iteration; returns its number. Earlier ones no longer count. `generator` is what
         `rewind` gave.
         """
         self.generator, self._restores_generator = generator, False
+        self.draw = self._replays
         self._early.clear()
         self.running_epoch, self.start = self.next_epoch, self.resume_at
         self.at = self.start
@@ -94,10 +125,10 @@ class Position:
         return {"version": VERSION, "epoch": epoch, "position": position}
 
     @classmethod
-    def from_json(cls, state: dict[str, Any]) -> "Position":
+    def from_json(cls, state: Any) -> "Position":
         """Of `to_json`. Raises `UsageError`."""
-        if state.get("version") != VERSION:
-            got = state.get("version")
+        if not isinstance(state, dict) or state.get("version") != VERSION:
+            got = state.get("version") if isinstance(state, dict) else type(state).__name__
             raise UsageError(f"This is no state of a Loader: version {got!r}, expected {VERSION}.")
         numbers = [state.get(name) for name in ("epoch", "position")]
         if not all(type(number) is int and number >= 0 for number in numbers):

@@ -1,15 +1,16 @@
 """Batches made ahead by threads of this process, which call native code without the GIL."""
 
-import atexit
-import functools
 import os
 import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from slipstream.errors import InternalError, UsageError
+from slipstream.loader.exits import close_at_exit
 from slipstream.loader.made import Made
 from slipstream.loader.plan import Task
 
@@ -18,22 +19,23 @@ _REMINDER_S = 60.0
 _GRACE_S = 30.0
 
 
+def without_catcher(error: Exception) -> Exception:
+    """A caught error that can be kept: its traceback does not hold the frame that caught it."""
+    trace = error.__traceback__
+    return error.with_traceback(trace.tb_next if trace is not None else None)
+
+
 class _Shared:
     """What the threads and the iterator share. Holds no reference to the iterator, so that one
     that is dropped can be collected and ends its threads.
     """
 
-    def __init__(self, make: Callable[[Task], Made], tasks: Iterator[Task], depth: int) -> None:
+    def __init__(self, make: Callable[[Task], Made]) -> None:
         self.make = make
-        self.tasks = tasks
-        self.depth = depth
         self.changed = threading.Condition()
+        self.todo: deque[tuple[int, Task]] = deque()
         self.finished: dict[int, Made | BaseException] = {}
-        self.given: dict[int, Task] = {}
-        self.taken = 0
-        self.delivered = 0
         self.stopped = False
-        self.exhausted = False
 
     def work(self) -> None:
         """Body of a thread."""
@@ -51,32 +53,15 @@ class _Shared:
 
     def _claim(self) -> tuple[int, Task] | None:
         with self.changed:
-            while not self.stopped and self.taken - self.delivered >= self.depth:
+            while not self.stopped and not self.todo:
                 self.changed.wait()
-            if self.stopped or self.exhausted:
-                return None
-            number = self.taken
-            try:
-                task = next(self.tasks, None)
-            except BaseException as error:
-                self.exhausted = True
-                self.given[number] = Task(0, [], 0)
-                self.finished[number] = error
-                self.taken += 1
-                self.changed.notify_all()
-                return None
-            if task is None:
-                self.exhausted = True
-                self.changed.notify_all()
-                return None
-            self.taken += 1
-            self.given[number] = task
-            return number, task
+            return None if self.stopped else self.todo.popleft()
 
     def stop(self) -> None:
         """Have the threads end after what they are at."""
         with self.changed:
             self.stopped = True
+            self.todo.clear()
             self.finished.clear()
             self.changed.notify_all()
 
@@ -84,12 +69,21 @@ class _Shared:
 class ThreadedBatches:
     """Iterator over `(task, Made)` in the order of the tasks, made by `threads` threads, at most
     `depth` ahead.
+
+    Tasks are drawn in the thread that asks for batches: a sampler of the user's may draw from
+    generators that the training loop draws from as well.
     """
 
     def __init__(
         self, make: Callable[[Task], Made], tasks: Iterator[Task], *, threads: int, depth: int
     ) -> None:
-        self._shared = _Shared(make, tasks, depth)
+        self._shared = _Shared(make)
+        self._tasks = tasks
+        self._depth = depth
+        self._given: dict[int, Task] = {}
+        self._drawn = 0
+        self._delivered = 0
+        self._failure: BaseException | None = None
         self._owner = os.getpid()
         self._threads = [
             threading.Thread(target=self._shared.work, name=f"slipstream-batches-{k}", daemon=True)
@@ -97,8 +91,7 @@ class ThreadedBatches:
         ]
         self._end = weakref.finalize(self, _end, self._shared, self._threads, self._owner)
         self._end.atexit = False
-        _running.add(self)
-        _end_all_at_exit()
+        close_at_exit(self)
         for thread in self._threads:
             thread.start()
 
@@ -120,16 +113,14 @@ class ThreadedBatches:
                 "This iterator was made in another process and its threads are there. Call"
                 " iter(loader) in the process that uses it."
             )
-        shared = self._shared
-        with shared.changed:
-            number = shared.delivered
-            self._wait(number)
-            if number not in shared.finished:
-                raise StopIteration
-            made = shared.finished.pop(number)
-            task = shared.given.pop(number)
-            shared.delivered += 1
-            shared.changed.notify_all()
+        self._hand_out()
+        number = self._delivered
+        if number not in self._given:
+            return self._end_of_tasks()
+        made = self._wait(number)
+        task = self._given.pop(number)
+        self._delivered += 1
+        self._hand_out()
         if isinstance(made, BaseException):
             try:
                 raise made
@@ -137,37 +128,46 @@ class ThreadedBatches:
                 del made  # its traceback holds this frame, and so the threads
         return task, made
 
-    def _wait(self, number: int) -> None:
+    def _hand_out(self) -> None:
+        while self._failure is None and self._drawn - self._delivered < self._depth:
+            try:
+                task = next(self._tasks)
+            except Exception as error:  # raised when the batches before it have been had
+                self._failure = without_catcher(error)
+                return
+            number, self._drawn = self._drawn, self._drawn + 1
+            self._given[number] = task
+            with self._shared.changed:
+                self._shared.todo.append((number, task))
+                self._shared.changed.notify()
+
+    def _end_of_tasks(self) -> NoReturn:
+        failure, self._failure = self._failure, StopIteration()
+        try:
+            raise failure or StopIteration
+        finally:
+            del failure
+
+    def _wait(self, number: int) -> Made | BaseException:
         shared, started, reminded = self._shared, time.monotonic(), False
-        while number not in shared.finished:
-            if shared.stopped or (shared.exhausted and number >= shared.taken):
-                return
-            shared.changed.wait(_CHECK_S)
-            if number in shared.finished:
-                return
-            if not any(thread.is_alive() for thread in self._threads) and not shared.exhausted:
-                raise InternalError("The threads that make batches have ended without a word.")
-            if not reminded and time.monotonic() - started > _REMINDER_S:
-                reminded = True
-                warnings.warn(
-                    f"Waiting {_REMINDER_S:.0f} s for a batch; its storage may be slow.",
-                    stacklevel=4,
-                )
+        with shared.changed:
+            while number not in shared.finished:
+                if shared.stopped:
+                    raise StopIteration
+                shared.changed.wait(_CHECK_S)
+                if not any(thread.is_alive() for thread in self._threads):
+                    raise InternalError("The threads that make batches have ended without a word.")
+                if not reminded and time.monotonic() - started > _REMINDER_S:
+                    reminded = True
+                    warnings.warn(
+                        f"Waiting {_REMINDER_S:.0f} s for a batch; its storage may be slow.",
+                        stacklevel=4,
+                    )
+            return shared.finished.pop(number)
 
-
-_running: "weakref.WeakSet[ThreadedBatches]" = weakref.WeakSet()
-
-
-@functools.cache
-def _end_all_at_exit() -> None:
-    # Exit handlers run backwards, and the native module's holds up every thread that comes out of
-    # native code. This one is registered later, so ours have ended by then.
-    atexit.register(_end_all)
-
-
-def _end_all() -> None:
-    for batches in list(_running):
-        batches.close()
+    def interrupt(self) -> None:
+        """Make whoever waits for a batch return. From any thread."""
+        self._shared.stop()
 
 
 def _end(shared: _Shared, threads: list[threading.Thread], owner: int) -> None:

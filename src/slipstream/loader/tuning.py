@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from slipstream.cpu import usable_cores
-from slipstream.loader.auto import AutoCount
+from slipstream.loader.auto import MOST_PREFETCH, AutoCount
 from slipstream.loader.choice import Choice
 from slipstream.loader.made import Made
 
@@ -14,7 +14,6 @@ _TOLERATED_WAIT = 0.03
 _IDLE = 0.4
 _BUSY = 0.7
 _GAIN = 1.05
-_MOST_PREFETCH = 8
 _MOST_PER_CORE = 4
 _BYTE_BUDGET_SHARE = 0.25
 
@@ -125,7 +124,7 @@ class Tuner:
         return min(by_cores, self._batches_that_fit() // self._choice.prefetch)
 
     def _most_prefetch(self) -> int:
-        return max(2, min(_MOST_PREFETCH, self._batches_that_fit() // self._choice.workers))
+        return max(2, min(MOST_PREFETCH, self._batches_that_fit() // self._choice.workers))
 
     def _batches_that_fit(self) -> int:
         import psutil

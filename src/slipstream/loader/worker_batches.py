@@ -9,6 +9,7 @@ from slipstream.loader.choice import Choice
 from slipstream.loader.made import Made
 from slipstream.loader.plan import Task
 from slipstream.loader.pool import Pool, Timeout, shorten
+from slipstream.loader.threaded import without_catcher
 from slipstream.loader.tuning import Tuner
 
 _REMINDER_S = 60.0
@@ -34,7 +35,7 @@ class WorkerBatches:
         self._given: dict[int, tuple[Task, int]] = {}
         self._came: dict[int, Any] = {}
         self._more = True
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._turn = 0
 
     @property
@@ -46,8 +47,12 @@ class WorkerBatches:
         """End the workers, unless they are to be kept."""
         self._given.clear()
         self._came.clear()
-        if not self._keep_pool:
+        if not self._keep_pool or self._pool.is_interrupted:
             self._pool.close()
+
+    def interrupt(self) -> None:
+        """Make whoever waits for a batch return. From any thread."""
+        self._pool.interrupt()
 
     def accept(self, number: int, made: Any) -> None:
         """A batch or a failure has come for a task of this iteration."""
@@ -106,7 +111,7 @@ class WorkerBatches:
             try:
                 task = next(self._tasks, None)
             except Exception as error:  # of the sampler; comes after the batches before it
-                self._failure = error
+                self._failure = without_catcher(error)
                 task = None
             if task is None:
                 self._more = False
@@ -141,12 +146,17 @@ class WorkerBatches:
             if self._timeout_s > 0:
                 limit = self._timeout_s - waited
                 if limit <= 0:
-                    raise Timeout(f"DataLoader timed out after {self._timeout_s} seconds")
+                    raise Timeout(
+                        f"DataLoader timed out after {self._timeout_s} seconds, in which"
+                        f" {self._describe_first()} did not come."
+                    )
             elif limit is not None and limit <= 0:
                 reminded = True
                 self._remind()
                 limit = None
             dead = self._pool.receive(limit)
+            if self._pool.is_interrupted:
+                raise StopIteration
             if dead is not None:
                 tasks = [task for n, (task, _) in self._given.items() if self._is_from(n, dead)]
                 self._pool.raise_death(dead, tasks[0] if tasks else None)
@@ -155,12 +165,14 @@ class WorkerBatches:
     def _is_from(self, number: int, worker: Any) -> bool:
         return number not in self._came and self._pool.workers[self._given[number][1]] is worker
 
+    def _describe_first(self) -> str:
+        task, worker = self._given[min(self._given)]
+        pid = self._pool.workers[worker].process.pid
+        return f"the batch of samples {shorten(task.indices)} from worker {worker} (pid {pid})"
+
     def _remind(self) -> None:
-        number = min(self._given)
-        task, worker = self._given[number]
         warnings.warn(
-            f"Waiting {_REMINDER_S:.0f} s for worker {worker} (pid"
-            f" {self._pool.workers[worker].process.pid}), which is alive and makes the batch of"
-            f" samples {shorten(task.indices)}. Give the loader a timeout to stop instead.",
+            f"Waiting {_REMINDER_S:.0f} s for {self._describe_first()}, which is alive and busy."
+            " Give the loader a timeout to stop instead.",
             stacklevel=4,
         )

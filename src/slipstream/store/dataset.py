@@ -46,7 +46,7 @@ def open_dataset(
         raise UsageError(f'cache is None or "ram", got {cache!r}.')
     if isinstance(fields, str):
         raise UsageError(f"fields is the text {fields!r}. Give a list: fields=[{fields!r}].")
-    folder = Path(path).absolute()
+    folder = Path(path).expanduser().absolute()
     if holds_pictures(folder):
         if cache is not None:
             raise UsageError(f'cache="ram" is for packed datasets; {folder} holds picture files.')

@@ -56,11 +56,13 @@ def read_manifest_bytes(folder: Path) -> bytes:
             return file.read(size)
     except FileNotFoundError:
         partial = folder.with_name(folder.name + ".partial")
+        if not folder.exists() and not partial.is_dir():
+            raise UsageError(f"{folder} does not exist. Check the path.") from None
         hint = "Check the path."
         if partial.is_dir():
             hint = f"{partial} is an unfinished pack: repeat the pack command to finish it."
         elif folder.is_dir():
-            hint = "Make a dataset of a folder with `slipstream pack SRC DST`."
+            hint = "Nor does it hold pictures. Give the folder that has either."
         raise UsageError(f"{folder} is not a packed dataset: no {MANIFEST_NAME}. {hint}") from None
     except NotADirectoryError:
         raise UsageError(
