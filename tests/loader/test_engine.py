@@ -282,6 +282,32 @@ def test_a_subclass_that_reads_otherwise_is_read_by_python(folder: Path) -> None
     assert next(iter(slipstream.Loader(mine, 3))).tolist() == [0, 1, 2]
 
 
+def test_a_sample_that_comes_twice_is_cropped_twice(folder: Path) -> None:
+    dataset = slipstream.open_dataset(folder)
+    for workers, transform in ((0, TRAIN), (1, [*TRAIN, lambda picture: picture])):
+        loader = slipstream.Loader(
+            dataset, 8, sampler=[3] * 16, transform=transform, num_workers=workers
+        )
+        batches = [batch["image"] for batch in loader]
+        pictures = {picture.numpy().tobytes() for batch in batches for picture in batch}
+        assert len(pictures) == 16
+        loader.set_epoch(0)
+        assert all(torch.equal(a, b["image"]) for a, b in zip(batches, loader, strict=True))
+
+
+def test_changes_of_the_dataset_show_in_the_next_epoch(folder: Path) -> None:
+    dataset = make_image_folder(
+        folder, standins.v1.Compose([standins.v1.Resize([16, 16]), standins.v1.ToTensor()])
+    )
+    subset = Subset(dataset, [0, 1])
+    loader = slipstream.Loader(subset, 2)
+    assert next(iter(loader))[0].shape == (2, 3, 16, 16)
+    dataset.transform = standins.v1.Compose([standins.v1.Resize([24, 24]), standins.v1.ToTensor()])
+    subset.indices = [22, 0]
+    images, labels = next(iter(loader))
+    assert images.shape == (2, 3, 24, 24) and labels.tolist() == [1, 0]
+
+
 # Bad samples.
 
 

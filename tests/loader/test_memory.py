@@ -2,15 +2,20 @@
 
 import gc
 import os
+import pickle
+import re
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
+from slipstream import Loader
 from slipstream.loader.memory import (
     Forks,
     Leases,
@@ -22,6 +27,7 @@ from slipstream.loader.memory import (
     map_shared,
     tensor_at,
 )
+from slipstream.loader.worker import DROP, SLOT, Slots
 
 
 def shared_slot(nbytes: int) -> SharedSlot:
@@ -80,7 +86,58 @@ def test_no_more_is_kept_than_asked_for() -> None:
     tensors = [memory.empty((1000,), torch.uint8) for _ in range(5)]
     del tensors
     memory.empty((1,), torch.int64)
-    assert sum(map(len, memory._free.values())) == 2
+    assert len(memory._free) == 2
+
+
+def kept_bytes(memory: RecycledMemory) -> int:
+    return sum(buffer.nbytes for buffer in memory._free.values())
+
+
+def test_many_sizes_do_not_add_up() -> None:
+    memory = RecycledMemory(keep=4)
+    most = 0
+    for count in range(1000, 251_000, 1000):
+        held = [memory.empty((count,), torch.uint8) for _ in range(4)]
+        del held
+        memory.empty((1,), torch.uint8)
+        most = max(most, kept_bytes(memory))
+    assert most <= 4 * 1.125 * 250_000
+
+
+def test_similar_sizes_use_the_same_memory() -> None:
+    memory = RecycledMemory(keep=4)
+    address = memory.empty((1_000_000,), torch.uint8).data_ptr()
+    assert memory.empty((990_000,), torch.uint8).data_ptr() == address
+    assert memory.empty((250_000,), torch.float32).data_ptr() == address
+
+
+def test_memory_is_never_smaller_than_asked_for() -> None:
+    memory = RecycledMemory(keep=4)
+    for count in [*range(1, 3000), 2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20 + 5]:
+        tensor = memory.empty((count,), torch.uint8)
+        (lent,) = memory._leases.outstanding()
+        assert count <= lent.nbytes <= max(count + 63, count * 1.125)
+        assert tensor.untyped_storage().nbytes() == count
+        del lent, tensor
+
+
+def test_small_columns_do_not_push_out_the_large_one() -> None:
+    memory = RecycledMemory(keep=2)
+    addresses = set()
+    for _ in range(50):
+        image = memory.empty((4 << 20,), torch.uint8)
+        labels = [memory.empty((64,), torch.int64) for _ in range(10)]
+        addresses.add(image.data_ptr())
+        del image, labels
+    assert len(addresses) == 1
+
+
+def test_what_one_large_batch_took_is_given_up() -> None:
+    memory = RecycledMemory(keep=2)
+    memory.empty((8 << 20,), torch.uint8)
+    for _ in range(200):
+        memory.empty((1000,), torch.uint8)
+    assert kept_bytes(memory) <= 1 << 20
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0)])
@@ -157,9 +214,9 @@ def test_ctrl_c_is_not_lost_while_memory_comes_back() -> None:
     memory = RecycledMemory(keep=4)
     for _ in range(200):
         timer = threading.Timer(0.002, signal.raise_signal, (signal.SIGINT,))
-        timer.start()
         deadline = time.monotonic() + 5
         with pytest.raises(KeyboardInterrupt):
+            timer.start()
             while time.monotonic() < deadline:
                 memory.empty((4,), torch.uint8)
         timer.join()
@@ -197,3 +254,59 @@ def test_slots_come_back_from_other_threads_while_they_are_sorted() -> None:
     stop.set()
     thread.join()
     assert taken + len(shelf.take(1 << 30)) == put
+
+
+class Messages:
+    """In place of a wire: what a worker's slots tell the loader."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+
+    def send(self, message: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        self.sent.append(pickle.loads(message))
+
+
+def test_slots_that_are_far_too_large_are_dropped() -> None:
+    wire = Messages()
+    slots = Slots(wire, 4)  # type: ignore[arg-type]
+    taken = [slots.take(nbytes) for nbytes in (8 << 20, 1 << 20, 3 << 20)]
+    slots.free.extend(slot[0] for slot in taken if slot)
+    assert slots.take(1 << 20) is not None
+    assert wire.sent[3:] == [(DROP, [0])]
+    assert slots.free == [1]
+
+
+def test_slots_of_steady_batches_stay() -> None:
+    wire = Messages()
+    slots = Slots(wire, 4)  # type: ignore[arg-type]
+    for _ in range(20):
+        taken = [slots.take(5 << 20) for _ in range(3)]
+        slots.free.extend(slot[0] for slot in taken if slot)
+    assert [message[0] for message in wire.sent] == [SLOT] * 3
+
+
+class Outliers(Dataset[torch.Tensor]):
+    """Small samples with some large ones in the first half."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full(
+            (8 << 20 if index in (20, 21, 60) else 1000,), index % 256, dtype=torch.uint8
+        )
+
+
+def test_shared_memory_shrinks_after_outliers() -> None:
+    sizes = []
+    for index, batch in enumerate(Loader(Outliers(), 1, num_workers=2)):
+        assert bool((batch == index % 256).all())
+        lines = [
+            line
+            for line in Path("/proc/self/maps").read_text().splitlines()
+            if "memfd:slip" in line
+        ]
+        ends = [re.match("([0-9a-f]+)-([0-9a-f]+)", line).groups() for line in lines]  # type: ignore[union-attr]
+        sizes.append(sum(int(end, 16) - int(start, 16) for start, end in ends))
+    assert max(sizes) >= 8 << 20
+    assert sizes[-1] <= 8 << 20

@@ -1,10 +1,11 @@
-"""Long lists of a dataset are not copied into every worker; they stay lists."""
+"""Long lists of a dataset are not copied into every worker; they still do what lists do."""
 
+import array
 import copy
-import json
 import os
 import pickle
 import random
+from collections.abc import MutableSequence
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,9 @@ LISTS: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("items", LISTS)
-def test_a_shared_list_is_a_list(items: list[Any]) -> None:
+def test_a_shared_list_does_what_a_list_does(items: list[Any]) -> None:
     shared: Any = share_list(items)
-    assert isinstance(shared, list)
+    assert isinstance(shared, MutableSequence) and not isinstance(shared, list)
     assert len(shared) == len(items)
     assert list(shared) == shared[:] == shared.copy() == items
     assert [shared[k] for k in range(-len(items), len(items))] == items + items
@@ -106,7 +107,8 @@ def test_a_shared_list_is_a_list(items: list[Any]) -> None:
     assert [*shared] == items and list(zip(shared, items, strict=True))
     assert random.Random(1).choice(shared) in items
     assert copy.copy(shared) == copy.deepcopy(shared) == items
-    assert json.loads(json.dumps(shared)) == json.loads(json.dumps(items))
+    assert type(pickle.loads(pickle.dumps(shared))) is list
+    assert pickle.loads(pickle.dumps(shared)) == items
     for index in (len(items), -len(items) - 1):
         with pytest.raises(IndexError):
             shared[index]
@@ -116,8 +118,38 @@ def test_a_shared_list_is_a_list(items: list[Any]) -> None:
 
 def test_numpy_and_torch_see_the_items() -> None:
     shared: Any = share_list(list(range(10)))
+    assert np.array(shared).dtype == np.int64
+    assert array.array("q", shared).tolist() == list(range(10))
     assert np.asarray(shared).tolist() == torch.tensor(shared).tolist() == list(range(10))
     assert ",".join(share_list(["a", "b"])) == "a,b"  # type: ignore[arg-type]
+
+
+def test_shared_lists_are_ordered_as_lists_are() -> None:
+    low: Any = share_list([1, 5])
+    high: Any = share_list([2])
+    assert low < high and low <= high and high > low and high >= low and low != high
+    assert low < [2] and not low < [1, 5] and low <= [1, 5]
+    two = [2]
+    assert two > low and two >= low and not two < low
+    assert low != (1, 5) and low == share_list([1, 5])
+    assert high in [low, high] and [low, high].index(high) == 1
+    for other in ((2,), 2, None):
+        with pytest.raises(TypeError):
+            assert low < other
+        with pytest.raises(TypeError):
+            low + other
+        with pytest.raises(TypeError):
+            other + low
+    with pytest.raises(TypeError):
+        hash(low)
+
+
+def test_a_shared_list_can_be_shuffled() -> None:
+    items = list(range(100))
+    shared: Any = share_list(items)
+    random.Random(3).shuffle(shared)
+    random.Random(3).shuffle(items)
+    assert shared == items and sorted(shared) == list(range(100))
 
 
 @pytest.mark.parametrize(
@@ -129,6 +161,9 @@ def test_numpy_and_torch_see_the_items() -> None:
         lambda items: items.pop(),
         lambda items: items.remove(2),
         lambda items: items.sort(),
+        lambda items: items.sort(key=lambda item: -item, reverse=True),
+        lambda items: items.__setitem__(slice(1, 2), [7, 7, 7]),
+        lambda items: items.pop(1),
         lambda items: items.reverse(),
         lambda items: items.clear(),
         lambda items: items.__setitem__(0, 9),
@@ -140,7 +175,9 @@ def test_numpy_and_torch_see_the_items() -> None:
 def test_a_shared_list_that_is_changed_becomes_an_ordinary_one(change: Any) -> None:
     items = [3, 1, 2, 5]
     shared: Any = share_list(items)
+    copied = copy.copy(shared)
     assert change(shared) == change(items)
+    assert copied == [3, 1, 2, 5]
     assert list(shared) == items
     assert len(shared) == len(items)
     assert pickle.loads(pickle.dumps(shared)) == items
@@ -193,6 +230,58 @@ def test_only_long_lists_are_moved_and_the_dataset_is_not_changed(
     part = share_lists(Subset(ConcatDataset([dataset, Own(10)]), [3, 5]), workers=2)
     assert type(part.dataset.datasets[0].samples) is SharedList
     assert [part[0], part[1]] == [3, 5]
+
+
+class Handle(Own):
+    """Leaves what cannot be pickled out of pickles."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.handle = object()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"samples": self.samples}
+
+
+class Unpicklable(Own):
+    def __reduce__(self) -> Any:
+        raise TypeError("never pickle this")
+
+
+@pytest.mark.parametrize("kind", [Handle, Unpicklable])
+def test_how_a_dataset_is_pickled_does_not_matter(
+    kind: type[Own], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "_TOLERATED_BYTES", 10_000)
+    dataset = kind(1000)
+    shared = share_lists(dataset, workers=2)
+    assert type(shared) is kind and type(shared.samples) is SharedList
+    assert vars(shared).keys() == vars(dataset).keys()
+    assert getattr(shared, "handle", None) is getattr(dataset, "handle", None)
+
+
+class Slotted(Own):
+    __slots__ = ("beside",)
+
+
+class Closing(Own):
+    def __del__(self) -> None:
+        pass
+
+
+class InC(dict[str, int], Dataset[Any]):
+    def __init__(self, count: int) -> None:
+        self.samples = list(range(count))
+
+
+@pytest.mark.parametrize("kind", [Slotted, Closing, InC])
+def test_a_dataset_that_is_more_than_its_attributes_is_left_alone(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "_TOLERATED_BYTES", 10_000)
+    dataset = kind(1000)
+    assert share_lists(dataset, workers=2) is dataset
+    assert type(dataset.samples) is list
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])

@@ -1,5 +1,7 @@
 """What happens to samples that cannot be had: raise, leave them out, or take a neighbour."""
 
+import contextlib
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,8 +112,8 @@ def _try(read: Callable[[Any], Any], index: Any) -> tuple[Any, str | None]:
 def _find_neighbour(
     read: Callable[[Any], Any], index: Any, count: int, reason: str
 ) -> tuple[Any, int]:
-    if isinstance(index, int):
-        for place in neighbours(index, count):
+    with contextlib.suppress(TypeError):
+        for place in neighbours(operator.index(index), count):
             sample, trouble = _try(read, place % count)
             if trouble is None:
                 return sample, place % count

@@ -73,7 +73,10 @@ class Choice:
 
 
 def _short(dataset: Any) -> str:
-    count = f"{len(dataset):,} samples" if hasattr(dataset, "__len__") else "unknown length"
+    try:
+        count = f"{len(dataset):,} samples"
+    except (TypeError, NotImplementedError):
+        count = "unknown length"
     source = getattr(dataset, "source", dataset)
     path = getattr(source, "path", None)
     return f"{path or type(source).__name__}, {count}"

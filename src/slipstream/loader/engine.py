@@ -1,6 +1,7 @@
 """Whole batches from the native decoder, in this process. Pixels are written once, to stay."""
 
 import dataclasses
+import operator
 import time
 from typing import Any
 
@@ -31,9 +32,13 @@ class Engine:
 
     def __init__(
         self, reader: Reader, lowered: Lowered, *, seed: int, threads: int, memory: Memory,
-        on_error: str = "raise", finish: str = "here",
+        on_error: str = "raise", finish: str = "here", by_sample: bool = True,
     ) -> None:  # fmt: skip
-        """`finish`: "here" in this call, "on_device" when the batch moves there, "never"."""
+        """`finish`: "here" in this call, "on_device" when the batch moves there, "never".
+        `by_sample`: random numbers are a sample's own; otherwise its place's in the epoch, for
+        orders in which a sample can come twice.
+        """
+        self._by_sample = by_sample
         self.reader = reader
         self._lowered = lowered
         self._seed = seed
@@ -47,8 +52,9 @@ class Engine:
     def make(self, task: Task, epoch: int) -> Made:
         """One batch. Raises `CorruptDataset` for a bad sample unless `on_error` says otherwise."""
         started, cpu = time.perf_counter(), time.thread_time()
-        indices = np.asarray(task.indices, dtype=np.int64)
-        columns, errors = self.read(indices, epoch)
+        indices = as_numbers(task.indices, len(self.reader))
+        draws = None if self._by_sample else draws_of_batch(task.key, indices)
+        columns, errors = self.read(indices, epoch, draws)
         bad: list[BadSample] = []
         if errors:
             columns, bad = self._mend(indices, columns, errors, epoch)
@@ -64,26 +70,31 @@ class Engine:
         batch = self.reader.collate(columns)
         return Made(batch, left, nbytes, made_s, 0.0, time.thread_time() - cpu, bad)
 
-    def read(self, indices: Indices, epoch: int) -> tuple[dict[str, Column], Errors]:
-        """All fields of these samples as columns, and what is wrong with some."""
+    def read(
+        self, indices: Indices, epoch: int, draws: Indices | None = None
+    ) -> tuple[dict[str, Column], Errors]:
+        """All fields of these samples as columns, and what is wrong with some. `draws` number the
+        random numbers, in place of the samples themselves.
+        """
+        draws = indices if draws is None else draws
         columns, errors = self.reader.read_columns(indices, self._memory, self._threads)
         for name in self.reader.pictures:
-            pixels, trouble = self.decode(name, indices, epoch, self._memory)
+            pixels, trouble = self.decode(name, indices, draws, epoch)
             columns[name] = self._convert(pixels) if self._finish == "here" else pixels
             for place, reason in trouble.items():
                 errors.setdefault(place, reason)
         return columns, errors
 
     def decode(
-        self, name: str, indices: Indices, epoch: int, memory: Memory
+        self, name: str, indices: Indices, draws: Indices, epoch: int
     ) -> tuple[torch.Tensor, Errors]:
         """One picture field as uint8[N, H, W, 3], before it becomes what the pipeline ends in."""
         rows, errors = self.reader.open_pictures(name, indices, self._threads)
         assert rows.widths is not None and rows.heights is not None
-        windows = self.draw(rows, indices, epoch)
+        windows = self.draw(rows, draws, epoch)
         size = self._common_size(windows, errors, indices)
         converts = self._finish == "here" and self._lowered.finish.kind != "array"
-        scratch = self._scratch if converts else memory
+        scratch = self._scratch if converts else self._memory
         out = scratch.empty((len(indices), size[1], size[0], 3), torch.uint8)
         status = decode_rows(
             rows, windows.boxes, size, filter=windows.filter, flips=windows.flips,
@@ -100,13 +111,13 @@ class Engine:
             errors.setdefault(k, reason)
         return out, errors
 
-    def draw(self, rows: Pictures, indices: Indices, epoch: int) -> Windows:
+    def draw(self, rows: Pictures, draws: Indices, epoch: int) -> Windows:
         """The windows of these samples in this epoch."""
         assert rows.widths is not None and rows.heights is not None
         # A file that could not be read has no size; what is drawn for it is not used.
         return self._lowered.geometry.draw(
             np.maximum(rows.widths, 1), np.maximum(rows.heights, 1),
-            lambda op, blocks: _native.philox(self._seed, epoch, indices, op, blocks),
+            lambda op, blocks: _native.philox(self._seed, epoch, draws, op, blocks),
         )  # fmt: skip
 
     def _common_size(self, windows: Windows, errors: Errors, indices: Indices) -> tuple[int, int]:
@@ -176,6 +187,35 @@ class Engine:
             f"{self.reader.where(index)} is bad ({reason}), and so are the {NEIGHBOURS} after it."
             ' Mend the data, or use on_error="skip".'
         )
+
+
+def as_numbers(indices: Any, count: int) -> Indices:
+    """Sample numbers of a batch, counted from the front. Raises IndexError, TypeError."""
+    numbers = np.asarray([operator.index(index) for index in indices], dtype=np.int64)
+    if len(numbers) and not -count <= numbers.min() <= numbers.max() < count:
+        raise IndexError(f"a sample number is outside a dataset of {count}")
+    return np.where(numbers < 0, numbers + count, numbers)
+
+
+def draws_of_batch(key: int, indices: Indices) -> Indices:
+    """Numbers for the random numbers of a batch: of each sample at its place, so that one that
+    comes twice draws twice.
+    """
+    places = (np.uint64(key) << np.uint64(24)) + np.arange(len(indices), dtype=np.uint64)
+    return (_mix(indices.astype(np.uint64)) ^ _mix(~places)).astype(np.int64)
+
+
+def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Numbers that are close, far apart: the last steps of the SplitMix64 generator."""
+    mixed = numbers
+    for factor, shift in (
+        (0x9E3779B97F4A7C15, 30),
+        (0xBF58476D1CE4E5B9, 27),
+        (0x94D049BB133111EB, 31),
+    ):
+        mixed = mixed * np.uint64(factor)
+        mixed = mixed ^ (mixed >> np.uint64(shift))
+    return mixed
 
 
 def _select(column: Column, keep: list[int]) -> Column:

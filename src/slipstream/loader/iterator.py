@@ -53,6 +53,12 @@ class LoaderIterator:
             except StopIteration:
                 self._finish()
                 raise
+            except Exception:
+                # The loop may catch it and go on: this batch has been had, too.
+                failed = source.take_failed()
+                if failed is not None:
+                    loader._position.deliver(self._run, failed.before, failed.after)
+                raise
             loader._position.deliver(self._run, task.before, task.after)
             self._note(made)
             if made.batch is not None or not made.bad:

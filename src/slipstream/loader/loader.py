@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 
 from slipstream.errors import UsageError
 from slipstream.loader.auto import AutoCount, auto_count
@@ -129,6 +138,8 @@ class Loader(DataLoader[T_co]):
                 f'on_error="{on_error}" needs a dataset that is asked for samples by number. An'
                 " IterableDataset has to leave bad ones out by itself."
             )
+        if isinstance(self.sampler, ShuffledSampler):
+            self.sampler.follow(self)
         self._position = Position()
         self._stats = Stats()
         self._bad_samples = BadSamples()
@@ -145,6 +156,7 @@ class Loader(DataLoader[T_co]):
 
     def __iter__(self) -> Any:
         """Iterate over the next epoch, or over the rest of one after `load_state_dict`."""
+        self._choose_again()
         generator = self._position.rewind(self._order_generator())
         if self.choice.route.kind == TORCH and not self._guards_locally():
             run = 0
@@ -224,7 +236,11 @@ class Loader(DataLoader[T_co]):
         elif (generator := self._order_generator()) is not None:
             drawn_from = self._position.generator or bytes(generator.get_state().numpy())
             state["generator"] = base64.b85encode(drawn_from).decode()
-        elif self._position.draw is not None and state["position"]:
+        if self._kept_seed is not None and not self._owns_order:
+            state["worker_seed"] = self._kept_seed
+        if not self._owns_order:
+            state["batch_size"] = self.batch_size
+        if self._position.draw is not None and state["position"]:
             state["draw"] = base64.b85encode(self._position.draw).decode()
         return state
 
@@ -234,11 +250,26 @@ class Loader(DataLoader[T_co]):
         """
         position = Position.from_json(state)
         self._check_state(state)
+        # Iterations under way count no longer.
+        position.run = self._position.run
         self._position = position
+        if self.persistent_workers and "worker_seed" in state:
+            self._kept_seed = state["worker_seed"]
         if "generator" in state:
             self._position.restore(base64.b85decode(state["generator"]))
         if "draw" in state:
             self._position.restore_draw(base64.b85decode(state["draw"]))
+
+    def _draws_by_sample(self) -> bool:
+        """Whether a sample comes but once in an epoch, so that its random numbers are its own."""
+        if self._owns_order:
+            return True
+        if self._auto_collation and self.batch_size is None:
+            return False  # your batch_sampler may do anything
+        sampler = self.sampler
+        if type(sampler) is RandomSampler:
+            return not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
+        return type(sampler) in (SequentialSampler, SubsetRandomSampler, DistributedSampler)
 
     def _seed_of_batches(self) -> int | None:
         """What workers seed each batch from; None where you seed: then seeds are torch's."""
@@ -265,6 +296,16 @@ class Loader(DataLoader[T_co]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _memory=RecycledMemory(keep=8), _shelf=SlotShelf())
+        if isinstance(self.sampler, ShuffledSampler):
+            self.sampler.follow(self)
+
+    def _choose_again(self) -> None:
+        """The dataset may have changed since: another transform, other samples."""
+        route = choose(self)
+        if route.kind == self.choice.route.kind:
+            self.choice.route, self.choice.why = route, route.why
+        else:
+            self._choice = None
 
     # For the iterator.
 
@@ -311,6 +352,8 @@ class Loader(DataLoader[T_co]):
 
     def _check_state(self, state: dict[str, Any]) -> None:
         mine: dict[str, Any] = {"order": "keyed" if self._owns_order else "sampler"}
+        if not self._owns_order:
+            mine["batch_size"] = self.batch_size
         if self._owns_order:
             mine.update(
                 samples=len(self.dataset),  # type: ignore[arg-type]

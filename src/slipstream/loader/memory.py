@@ -5,12 +5,13 @@ lent out as a `Lease`: tensors and arrays made from it keep it lent for as long 
 lives, whoever holds it and wherever it went.
 """
 
+import itertools
 import math
 import mmap
 import os
 import tempfile
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -104,21 +105,51 @@ class RecycledMemory:
 
     def __init__(self, *, keep: int) -> None:
         self._keep = keep
-        self._free: dict[int, deque[Bytes]] = {}
+        # By (serial number, size), the longest unused first. Each step on it is one operation of
+        # the dict's, so that threads need no lock, which a fork could leave locked for ever.
+        self._free: dict[tuple[int, int], Bytes] = {}
+        self._serial = itertools.count()
+        self._largest = 0
         self._leases: Leases[Bytes] = Leases()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialized tensor."""
-        size = dtype.itemsize * max(1, math.prod(shape))
-        for memory in self._leases.take_back():
-            kept = self._free.setdefault(memory.nbytes, deque())
-            if len(kept) < self._keep:
-                kept.append(memory)
-        try:
-            memory = self._free[size].pop()
-        except (KeyError, IndexError):
+        size = _size_class(dtype.itemsize * max(1, math.prod(shape)))
+        self._put(self._leases.take_back())
+        memory = self._take(size)
+        if memory is None:
             memory = np.empty(size, dtype=np.uint8)
         return tensor_at(self._leases.lend(memory, memory), 0, dtype, shape)
+
+    def _take(self, size: int) -> Bytes | None:
+        for key in reversed(list(self._free)):
+            if key[1] == size:
+                memory = self._free.pop(key, None)
+                if memory is not None:
+                    return memory
+        return None
+
+    def _put(self, returned: list[Bytes]) -> None:
+        """Keep these, and of all the latest: `keep` of a size and, in bytes, `keep` large ones."""
+        for memory in returned:
+            self._free[next(self._serial), memory.nbytes] = memory
+            # Falls so slowly that the small columns of a batch do not push out its large one.
+            self._largest = max(memory.nbytes, self._largest - self._largest // 64)
+        counts: Counter[int] = Counter()
+        total = 0
+        for key in reversed(list(self._free)):
+            size = key[1]
+            if counts[size] < self._keep and total + size <= self._keep * self._largest:
+                counts[size] += 1
+                total += size
+            else:
+                self._free.pop(key, None)
+
+
+def _size_class(nbytes: int) -> int:
+    """`nbytes` or up to an eighth more, so that batches of similar sizes use the same memory."""
+    step = max(ALIGNMENT, (1 << (nbytes.bit_length() - 1)) // 8)
+    return -(-nbytes // step) * step
 
 
 class PinnedMemory:

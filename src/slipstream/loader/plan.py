@@ -10,6 +10,7 @@ import numpy.typing as npt
 from slipstream import _native
 
 Indices = npt.NDArray[np.int64]
+_CHUNK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,17 @@ class Plan:
     def tasks(self, epoch: int, position: int = 0) -> Iterator[Task]:
         """This rank's batches from `position` on."""
         order = self.order(epoch)
+        # Many positions at a time: asking for a few costs as much.
+        known, first = list[int](), 0
         while (after := self.advance(position)) > position:
             places = self.share(position, after)
-            indices = order.at(np.arange(places.start, places.stop, dtype=np.int64))
-            yield Task(places.start, indices.tolist(), after, position)
+            if places.start < first or places.stop > first + len(known):
+                first = places.start
+                stop = min(self.samples, max(places.stop, first + _CHUNK))
+                known = order.at(np.arange(first, stop, dtype=np.int64)).tolist()
+            yield Task(
+                places.start, known[places.start - first : places.stop - first], after, position
+            )
             position = after
 
 

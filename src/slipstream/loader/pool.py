@@ -52,6 +52,8 @@ class Timeout(SlipstreamError, RuntimeError):
 class Receiver(Protocol):
     """An iteration that has handed out tasks."""
 
+    is_ended: bool
+
     def accept(self, number: int, made: Any) -> None:
         """Task `number` is done: a batch, or a failure."""
 
@@ -156,10 +158,26 @@ class Pool:
         self._receivers: weakref.WeakValueDictionary[int, Receiver] = weakref.WeakValueDictionary()
         self.workers: list[_Worker] = []
         self.processes: list[Any] = []
+        self._users: weakref.WeakSet[Receiver] = weakref.WeakSet()
         self._is_interrupted = False
         self._wake, self._waker = os.pipe()
         wakers = (self._wake, self._waker)
         self._close = weakref.finalize(self, _shut_down, self.workers, wakers, self._owner)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether an iteration that lives has not come to its end."""
+        return any(not user.is_ended for user in self._users)
+
+    def add_user(self, user: Receiver) -> None:
+        """An iteration begins."""
+        self._users.add(user)
+
+    def resume(self) -> None:
+        """After an interrupted iteration has ended: others may wait for batches again."""
+        if self._is_interrupted and self._close.alive:
+            self._is_interrupted = False
+            os.read(self._wake, 1 << 10)
 
     def interrupt(self) -> None:
         """Make `receive` return, in whatever thread it waits."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import default_collate
 
 from slipstream import _native
 from slipstream.errors import CorruptDataset
@@ -178,7 +179,7 @@ class FileReader:
         self, indices: Indices, memory: Memory, threads: int
     ) -> tuple[dict[str, Column], Errors]:
         """The labels."""
-        return {"label": torch.tensor([self._samples[i][1] for i in indices.tolist()])}, {}
+        return {"label": default_collate([self._samples[i][1] for i in indices.tolist()])}, {}
 
     def assemble(self, values: dict[str, Any]) -> Any:
         """What torch collates tuples to."""

@@ -41,10 +41,10 @@ def with_transform(dataset: Any, transform: object, seed: int) -> Any:
             f"A Loader takes a dataset, got the path {str(dataset)!r}. Open it first:"
             f" slipstream.open_dataset({str(dataset)!r})."
         )
-    if isinstance(dataset, TransformedDataset):
-        dataset = dataset.source
     if transform is None:
         return dataset
+    if isinstance(dataset, TransformedDataset):
+        dataset = dataset.source
     base, indices = _without_subsets(dataset)
     reader = _reader_of(base, indices)
     if reader is None or isinstance(reader, FileReader):

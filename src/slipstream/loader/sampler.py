@@ -1,6 +1,8 @@
 """The order of an epoch as a torch sampler, for whoever takes a loader apart."""
 
+import weakref
 from collections.abc import Iterator, Sized
+from typing import Any
 
 import numpy as np
 from torch.utils.data import RandomSampler
@@ -19,10 +21,22 @@ class ShuffledSampler(RandomSampler):
         super().__init__(data_source)
         self.seed = seed
         self.next_epoch = 0
+        self._loader: Any = None
+
+    def follow(self, loader: Any) -> None:
+        """Hand `set_epoch` on to the loader, which frameworks do not call."""
+        self._loader = weakref.ref(loader)
 
     def set_epoch(self, epoch: int) -> None:
         """Take the order of this epoch next."""
         self.next_epoch = epoch
+        loader = self._loader() if self._loader is not None else None
+        if loader is not None and loader.sampler is self:
+            loader.set_epoch(epoch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the loader: a copy has none, or its own."""
+        return {**self.__dict__, "_loader": None}
 
     def __iter__(self) -> Iterator[int]:
         """Numbers of all samples."""

@@ -8,14 +8,26 @@ from typing import Any
 import numpy as np
 import torch.utils.data
 from PIL import Image
+from torch.utils.data import ConcatDataset, Subset
 
 from slipstream.augment.lowering import Lowered
 from slipstream.cpu import usable_cores
 from slipstream.errors import CorruptDataset
-from slipstream.loader.engine import Engine
+from slipstream.loader.engine import Engine, as_numbers, draws_of_batch
 from slipstream.loader.memory import RecycledMemory
 from slipstream.loader.readers import Reader
 from slipstream.loader.seeding import kept_generators, seed_for_sample
+
+
+def begin_batch(dataset: Any, epoch: int, key: int | None) -> None:
+    """Tell all datasets that draw by epoch, also below a Subset or ConcatDataset, what comes."""
+    if isinstance(dataset, TransformedDataset):
+        dataset.begin_batch(epoch, key)
+    elif isinstance(dataset, Subset):
+        begin_batch(dataset.dataset, epoch, key)
+    elif isinstance(dataset, ConcatDataset):
+        for part in dataset.datasets:
+            begin_batch(part, epoch, key)
 
 
 class TransformedDataset(torch.utils.data.Dataset[Any]):
@@ -25,19 +37,23 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
     (seed, epoch, sample), so a sample is the same in any process; `set_epoch` chooses the epoch.
     """
 
-    draws_by_epoch = True
-
     def __init__(self, source: Any, reader: Reader, lowered: Lowered, *, seed: int) -> None:
         self.source = source
         self.reader = reader
         self.lowered = lowered
         self.seed = seed
         self.epoch = 0
+        self._batch_key: int | None = None
         self._engine: Engine | None = None
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw the random numbers of this epoch from now on."""
+        """Draw the random numbers of this epoch from now on, each sample its own."""
+        self.begin_batch(epoch, None)
+
+    def begin_batch(self, epoch: int, key: int | None) -> None:
+        """Draw for a batch of this epoch; with its number where a sample can come twice in it."""
         self.epoch = epoch
+        self._batch_key = key
 
     def __len__(self) -> int:
         return len(self.reader)
@@ -53,8 +69,11 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
         """Several samples in one call of the engine; those that differ in size one by one."""
         if self.lowered.geometry.size is None and len(indices) > 1:
             return [sample for index in indices for sample in self.__getitems__([index])]
-        numbers = np.asarray(indices, dtype=np.int64)
-        columns, errors = self._get_engine().read(numbers, self.epoch)
+        numbers = as_numbers(indices, len(self))
+        draws = numbers
+        if self._batch_key is not None:
+            draws = draws_of_batch(self._batch_key, numbers)
+        columns, errors = self._get_engine().read(numbers, self.epoch, draws)
         if errors:
             place = min(errors)
             where = self.reader.where(int(numbers[place]))
@@ -66,8 +85,8 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
         # What your transforms draw depends on the sample alone, whoever runs them.
         with kept_generators():
             samples = []
-            for k, index in enumerate(numbers.tolist()):
-                seed_for_sample(self.seed, self.epoch, index)
+            for k, number in enumerate(draws.tolist()):
+                seed_for_sample(self.seed, self.epoch, number)
                 samples.append(self._sample(columns, k))
             return samples
 
@@ -79,7 +98,7 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
                 # A copy: a transform may write into its picture, and the batch is used again.
                 value = self.lowered.complete(value.numpy().copy())
                 if isinstance(value, Image.Image):
-                    value = np.asarray(value)
+                    value = np.array(value)
             elif isinstance(value, torch.Tensor) and value.ndim == 0:
                 value = value.item()
             values[name] = value

@@ -5,11 +5,12 @@ reference writes to the page that holds it, and the page is copied. After an epo
 a list of its own. Items in one block of bytes have no reference counts.
 """
 
-import copy
 import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
+from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
+from types import MemberDescriptorType
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -30,7 +31,8 @@ def share_lists(dataset: Any, workers: int) -> Any:
     """The dataset, or a shallow copy of it whose long lists are shared ones.
 
     Lists of str, int or (str, int) are moved if copies of them in all workers would be large. Looks
-    into attributes of the dataset and of those that a Subset or ConcatDataset stands on.
+    into attributes of the dataset and of those that a Subset or ConcatDataset stands on. A dataset
+    that is more than its attributes is left as it is.
     """
     return _share(dataset, _TOLERATED_BYTES // (_ITEM_BYTES * max(1, workers)), {})
 
@@ -38,7 +40,7 @@ def share_lists(dataset: Any, workers: int) -> Any:
 def _share(dataset: Any, limit: int, done: dict[int, Any]) -> Any:
     if id(dataset) in done:
         return done[id(dataset)]
-    if not isinstance(dataset, Dataset) or not hasattr(dataset, "__dict__"):
+    if not isinstance(dataset, Dataset) or not _is_all_attributes(type(dataset)):
         return dataset
     changed: dict[str, Any] = {}
     for name, value in vars(dataset).items():
@@ -52,10 +54,25 @@ def _share(dataset: Any, limit: int, done: dict[int, Any]) -> Any:
         changed["datasets"] = [_share(part, limit, done) for part in dataset.datasets]
     if all(vars(dataset)[name] is value for name, value in changed.items()):
         return dataset
-    clone = copy.copy(dataset)
-    vars(clone).update(changed)
+    # Not by copy.copy: what the dataset leaves out of a pickle must be in this one.
+    clone: Any = object.__new__(type(dataset))
+    vars(clone).update(vars(dataset), **changed)
     done[id(dataset)] = clone
     return clone
+
+
+def _is_all_attributes(kind: type) -> bool:
+    """Whether a second object with the same `__dict__` does as well as the first."""
+    if hasattr(kind, "__del__"):
+        return False  # the end of one of them would close what both have
+    if any(
+        isinstance(m, MemberDescriptorType) for base in kind.__mro__ for m in vars(base).values()
+    ):
+        return False
+    try:
+        return hasattr(object.__new__(kind), "__dict__")
+    except TypeError:  # a C type's heir, or an abstract class
+        return False
 
 
 def share_list(items: list[Any]) -> "SharedList | None":
@@ -154,25 +171,24 @@ class _Texts:
         return self._data.array[start:end].tobytes().decode("utf-8", "surrogatepass")
 
 
-class SharedList(list[Any]):
-    """A list whose items lie in shared memory, until something wants to change it: then it becomes
-    an ordinary one, in this process.
+class SharedList(MutableSequence[Any]):
+    """Does what a list does, with items in shared memory, until something wants to change it: then
+    they become an ordinary list's, in this process. Not a `list`: C code reads those unasked.
     """
 
     def __init__(self, numbers: _Numbers | None, texts: _Texts | None) -> None:
-        super().__init__()
         self._numbers = numbers
         self._texts = texts
-        self._is_shared = True
+        self._own: list[Any] | None = None
 
     def __len__(self) -> int:
-        if not self._is_shared:
-            return super().__len__()
+        if self._own is not None:
+            return len(self._own)
         return len(self._texts if self._texts is not None else self._numbers)  # type: ignore[arg-type]
 
     def __getitem__(self, index: Any) -> Any:
-        if not self._is_shared:
-            return super().__getitem__(index)
+        if self._own is not None:
+            return self._own[index]
         if isinstance(index, slice):
             return [self._item(k) for k in range(*index.indices(len(self)))]
         count = len(self)
@@ -187,79 +203,78 @@ class SharedList(list[Any]):
         text = self._texts[place]
         return text if self._numbers is None else (text, self._numbers[place])
 
-    def __iter__(self) -> Iterator[Any]:
-        return (self[place] for place in range(len(self)))
+    def __setitem__(self, index: Any, item: Any) -> None:
+        self._become_own()[index] = item
 
-    def __reversed__(self) -> Iterator[Any]:
-        return (self[place] for place in range(len(self) - 1, -1, -1))
+    def __delitem__(self, index: Any) -> None:
+        del self._become_own()[index]
 
-    def __contains__(self, item: object) -> bool:
-        return any(own == item for own in self)
+    def insert(self, index: int, value: Any) -> None:
+        """As a list's."""
+        self._become_own().insert(index, value)
 
-    def __eq__(self, other: object) -> bool:
-        return list(self) == other
+    def sort(self, *, key: Any = None, reverse: bool = False) -> None:
+        """As a list's."""
+        self._become_own().sort(key=key, reverse=reverse)
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+    def __imul__(self, times: SupportsIndex) -> "SharedList":
+        own = self._become_own()
+        own *= times
+        return self
 
-    __hash__ = None
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
-    def __add__(self, other: Any) -> Any:
-        return list(self) + list(other) if isinstance(other, SharedList) else list(self) + other
-
-    def __radd__(self, other: Any) -> Any:
-        return other + list(self)
-
-    def __mul__(self, times: SupportsIndex) -> Any:
-        return list(self) * times
-
-    __rmul__ = __mul__
-
-    def __deepcopy__(self, memo: Any) -> list[Any]:
-        return list(self)
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        if self._is_shared:
-            return SharedList, (self._numbers, self._texts)
-        return list, (list(self),)
+    def _become_own(self) -> list[Any]:
+        if self._own is None:
+            self._own = list(self)
+            self._numbers = self._texts = None
+        return self._own
 
     def copy(self) -> list[Any]:
         """An ordinary list of the items."""
         return list(self)
 
-    def index(self, item: Any, start: SupportsIndex = 0, stop: SupportsIndex = 1 << 62) -> int:
-        """As a list's."""
-        return list(self).index(item, start, stop)
+    def __eq__(self, other: object) -> Any:
+        return self._compare(operator.eq, other)
 
-    def count(self, item: Any) -> int:
-        """As a list's."""
-        return sum(own == item for own in self)
+    __hash__ = None  # type: ignore[assignment]
 
-    def _become_own(self) -> None:
-        if self._is_shared:
-            items = list(self)
-            self._is_shared = False
-            self._numbers = self._texts = None
-            super().extend(items)
+    def __lt__(self, other: object) -> Any:
+        return self._compare(operator.lt, other)
 
+    def __le__(self, other: object) -> Any:
+        return self._compare(operator.le, other)
 
-def _changing(name: str) -> Any:
-    method = getattr(list, name)
+    def __gt__(self, other: object) -> Any:
+        return self._compare(operator.gt, other)
 
-    def change(self: SharedList, *args: Any, **options: Any) -> Any:
-        self._become_own()
-        return method(self, *args, **options)
+    def __ge__(self, other: object) -> Any:
+        return self._compare(operator.ge, other)
 
-    change.__name__ = name
-    change.__doc__ = method.__doc__
-    return change
+    def _compare(self, comparison: Callable[[Any, Any], Any], other: object) -> Any:
+        if isinstance(other, list | SharedList):
+            return comparison(list(self), list(other))
+        return NotImplemented
 
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, list | SharedList):
+            return [*self, *other]
+        return NotImplemented
 
-for _name in (
-    "__delitem__", "__iadd__", "__imul__", "__setitem__", "append", "clear", "extend", "insert",
-    "pop", "remove", "reverse", "sort",
-):  # fmt: skip
-    setattr(SharedList, _name, _changing(_name))
+    def __radd__(self, other: Any) -> Any:
+        return [*other, *self] if isinstance(other, list) else NotImplemented
+
+    def __mul__(self, times: SupportsIndex) -> list[Any]:
+        return list(self) * times
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def __deepcopy__(self, memo: Any) -> list[Any]:
+        return list(self)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        # Only a process that is being started can be handed the descriptors.
+        if self._own is None and get_spawning_popen() is not None:
+            return SharedList, (self._numbers, self._texts)
+        return list, (list(self),)

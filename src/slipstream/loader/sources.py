@@ -19,6 +19,7 @@ from slipstream.loader.pool import Pool
 from slipstream.loader.prefetch import DevicePrefetcher, Lane
 from slipstream.loader.route import ENGINE, ROWS, WORKERS
 from slipstream.loader.rows import TensorRows
+from slipstream.loader.samples import begin_batch
 from slipstream.loader.share import share_lists
 from slipstream.loader.stats import Stats, bytes_of, samples_in
 from slipstream.loader.structure import map_tensors
@@ -63,6 +64,13 @@ class Source:
 
     def _move(self, thing: Any) -> Any:
         return thing.to(self._device)
+
+    def take_failed(self) -> Task | None:
+        """The task whose batch has just raised an error in place of being delivered."""
+        failed: Task | None = getattr(self._maker, "failed", None)
+        if failed is not None:
+            self._maker.failed = None
+        return failed
 
     def observe(self, wait_s: float) -> None:
         """The loop waited so long for its batch."""
@@ -180,6 +188,7 @@ def _open_engine(
         engine = Engine(
             route.reader, route.lowered, seed=loader.seed, threads=choice.workers, memory=memory,
             on_error=loader.on_error, finish="on_device" if on_device else "here",
+            by_sample=loader._draws_by_sample(),
         )  # fmt: skip
         small = (
             not route.reader.pictures
@@ -225,8 +234,7 @@ class _LocalBatches:
     def __next__(self) -> tuple[Task, Made]:
         loader, task = self._loader, next(self._tasks)
         dataset = loader.dataset
-        if getattr(dataset, "draws_by_epoch", False):
-            dataset.set_epoch(self._epoch)
+        begin_batch(dataset, self._epoch, None if loader._draws_by_sample() else task.key)
         began = time.perf_counter()
         samples, bad = fetch_guarded(
             dataset.__getitem__, task.indices, len(dataset), self._epoch, loader.on_error
@@ -252,26 +260,37 @@ class _TorchBatches:
         self._at = position.start
         self._size = loader.batch_size or 1
         self._is_local = loader.num_workers == 0
+        self.failed: Task | None = None
+        self._by_sample = loader._draws_by_sample()
         if isinstance(loader.dataset, torch.utils.data.IterableDataset):
             # Its place cannot be asked for: what the loop has had is read again and thrown away.
             for _ in range(position.start):
                 next(self._iterator, None)
 
+    def _after(self, position: int) -> int:
+        return position + 1 if self._owned is None else self._owned.advance(position)
+
     def __iter__(self) -> "_TorchBatches":
         return self
 
     def __next__(self) -> tuple[Task, Made]:
-        if getattr(self._dataset, "draws_by_epoch", False):
-            # For every batch: another iteration may be under way, in another epoch.
-            self._dataset.set_epoch(self._epoch)
+        # For every batch: another iteration may be under way, in another epoch.
+        begin_batch(self._dataset, self._epoch, None if self._by_sample else self._at)
         began = time.perf_counter()
-        batch = next(self._iterator)
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            raise
+        except Exception:
+            before, self._at = self._at, self._after(self._at)
+            self.failed = Task(0, [], self._at, before)
+            raise
         fetch_s = time.perf_counter() - began if self._is_local else 0.0
         before = self._at
+        self._at = self._after(before)
         if self._owned is None:
-            self._at, samples = before + 1, samples_in(batch, self._size)
+            samples = samples_in(batch, self._size)
         else:
-            self._at = self._owned.advance(before)
             samples = len(self._owned.share(before, self._at))
         return Task(0, [], self._at, before), Made(batch, samples, bytes_of(batch), fetch_s)
 
@@ -287,6 +306,10 @@ def _open_workers(
     choice = loader.choice
     prefetch = choice.prefetch or DEFAULT_PREFETCH
     pool = loader._pool
+    keeps = loader.persistent_workers
+    if pool is not None and pool.is_open and pool.is_used:
+        # A loop inside a loop, maybe in another thread: it has workers of its own.
+        pool, keeps = None, False
     if pool is None or not pool.is_open:
         job = Job(
             dataset=share_lists(_dataset_for_workers(loader), choice.workers),
@@ -297,15 +320,16 @@ def _open_workers(
             base_seed=base_seed,
             batch_seed=loader._seed_of_batches(),
             on_error=loader.on_error,
+            by_sample=loader._draws_by_sample(),
             slots=_SPARE_SLOTS
             + (MOST_PREFETCH if isinstance(loader.prefetch_factor, AutoCount) else prefetch),
         )
         loader._shelf.trim(2 * choice.workers * job.slots)
         pool = Pool(job, loader.multiprocessing_context, loader._shelf, pin=pin)
-        if loader.persistent_workers:
+        if keeps:
             loader._pool = pool
     tuner = Tuner.of(loader)
     return WorkerBatches(
         pool, tasks, epoch, choice=choice, in_order=loader.in_order, timeout_s=loader.timeout,
-        keep_pool=loader.persistent_workers, tuner=tuner,
+        keep_pool=keeps, tuner=tuner,
     )  # fmt: skip

@@ -9,6 +9,7 @@ import torch
 from slipstream.errors import UsageError
 
 VERSION = 1
+_MOST_EPOCHS = 1 << 63
 
 
 class Position:
@@ -38,8 +39,13 @@ class Position:
 
     def set_epoch(self, epoch: int) -> None:
         """Begin with this epoch next; if it is the one to be resumed, where it was left."""
+        if type(epoch) is not int or not 0 <= epoch < _MOST_EPOCHS:
+            raise UsageError(f"epoch is {epoch!r}, expected an integer from 0.")
         if epoch != self.next_epoch:
             self.next_epoch, self.resume_at = epoch, 0
+        if epoch != self.running_epoch:
+            # An iteration that was left before its end is not to be resumed.
+            self.is_running = False
 
     def restore(self, generator: bytes) -> None:
         """Have the next iteration draw its order from this state of its generator."""

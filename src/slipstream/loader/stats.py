@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from slipstream.loader.made import Made
-from slipstream.loader.structure import map_tensors
+
+_MOST_ITEMS = 64
 
 
 def bytes_of(batch: Any) -> int:
@@ -28,15 +29,17 @@ def samples_in(batch: Any, expected: int) -> int:
     return sizes.pop() if len(sizes) == 1 and max(sizes) < expected else expected
 
 
-def _tensors_of(batch: Any) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        found.append(tensor)
-        return tensor
-
-    map_tensors(batch, keep)
-    return found
+def _tensors_of(batch: Any, depth: int = 3) -> list[torch.Tensor]:
+    """Tensors near the top of a batch, in plain containers: counting must cost nothing, and look
+    at nothing that computes its items.
+    """
+    if isinstance(batch, torch.Tensor):
+        return [batch]
+    items = batch.values() if type(batch) is dict else batch
+    is_plain = type(batch) in (dict, list) or isinstance(batch, tuple)
+    if not is_plain or depth == 0 or len(items) > _MOST_ITEMS:
+        return []
+    return [tensor for item in items for tensor in _tensors_of(item, depth - 1)]
 
 
 @dataclass

@@ -84,6 +84,7 @@ class ThreadedBatches:
         self._drawn = 0
         self._delivered = 0
         self._failure: BaseException | None = None
+        self.failed: Task | None = None
         self._owner = os.getpid()
         self._threads = [
             threading.Thread(target=self._shared.work, name=f"slipstream-batches-{k}", daemon=True)
@@ -122,6 +123,7 @@ class ThreadedBatches:
         self._delivered += 1
         self._hand_out()
         if isinstance(made, BaseException):
+            self.failed = task
             try:
                 raise made
             finally:

@@ -24,12 +24,16 @@ from slipstream.loader.bad_samples import fetch_guarded
 from slipstream.loader.collating import SlotCollate
 from slipstream.loader.memory import Bytes, make_shared, map_shared
 from slipstream.loader.parcel import place, wrap
+from slipstream.loader.samples import begin_batch
 from slipstream.loader.seeding import seed_for_batch, seed_for_worker
 from slipstream.loader.wire import Closed, Wire
 
 TASK, ADOPT = range(2)  # to the worker
 BATCH, ERROR, SLOT, DROP = range(4)  # from it
 _PAGE = 1 << 16
+# A free slot that is larger than this, and so many times what is needed, is given up.
+_TOLERATED_BYTES = 1 << 20
+_TOLERATED_TIMES = 4
 
 
 @dataclass(slots=True)
@@ -45,6 +49,8 @@ class Job:
     # None: random numbers run on from batch to batch as in torch's workers.
     batch_seed: int | None
     on_error: str
+    # Whether a sample comes once in an epoch: then its random numbers are its own.
+    by_sample: bool
     slots: int
 
 
@@ -152,7 +158,7 @@ class _Maker:
         if job.batch_seed is not None:
             seed_for_batch(job.batch_seed, epoch, key)
         started, cpu = time.perf_counter(), time.thread_time()
-        samples, bad = self._fetch(index, epoch)
+        samples, bad = self._fetch(index, epoch, key)
         fetched = time.perf_counter()
         if job.auto_collation and not samples and bad:
             self._send((BATCH, task, None, [], None, (fetched - started, 0.0, 0.0), 0, bad))
@@ -174,7 +180,7 @@ class _Maker:
             if slot is not None:
                 self.slots.free.append(slot[0])
             slot = self.slots.take(nbytes)
-            self._expected = max(self._expected, nbytes)
+        self._expected = max(nbytes, self._expected * 7 // 8)
         left_out = len(bad) if job.on_error == "skip" else 0
         size = len(index) - left_out if job.auto_collation else 1
         if nbytes and slot is None:
@@ -190,10 +196,9 @@ class _Maker:
     def _send(self, message: tuple[Any, ...]) -> None:
         self._wire.send(pickle.dumps(message, 5))
 
-    def _fetch(self, index: Any, epoch: int) -> tuple[Any, list[Any]]:
+    def _fetch(self, index: Any, epoch: int, key: int) -> tuple[Any, list[Any]]:
         dataset, job = self._job.dataset, self._job
-        if getattr(dataset, "draws_by_epoch", False):
-            dataset.set_epoch(epoch)
+        begin_batch(dataset, epoch, None if job.by_sample else key)
         if not job.auto_collation:
             return dataset[index], []
         if job.on_error != "raise":
@@ -234,20 +239,23 @@ class Slots:
 
     def take(self, nbytes: int) -> tuple[int, Bytes] | None:
         """A free slot of at least `nbytes`, new if need be; None when there can be no more."""
-        small: list[int] = []
-        while self.free:
-            number = self.free.pop()
+        most = max(_TOLERATED_BYTES, _TOLERATED_TIMES * nbytes)
+        self._drop([number for number in self.free if self._slots[number].nbytes > most])
+        for number in reversed(self.free):
             if self._slots[number].nbytes >= nbytes:
-                self.free.extend(small)
+                self.free.remove(number)
                 return number, self._slots[number]
-            small.append(number)
-        for number in small:
-            del self._slots[number]
-        if small:
-            self._wire.send(pickle.dumps((DROP, small)))
+        self._drop(self.free.copy())
         if len(self._slots) >= self._limit:
             return None
         return self._make(-(-nbytes // _PAGE) * _PAGE)
+
+    def _drop(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.free.remove(number)
+            del self._slots[number]
+        if numbers:
+            self._wire.send(pickle.dumps((DROP, numbers)))
 
     def _make(self, nbytes: int) -> tuple[int, Bytes] | None:
         number, self._made = self._made, self._made + 1

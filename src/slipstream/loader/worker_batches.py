@@ -37,6 +37,9 @@ class WorkerBatches:
         self._more = True
         self._failure: Exception | None = None
         self._turn = 0
+        self.failed: Task | None = None
+        self.is_ended = False
+        pool.add_user(self)
 
     @property
     def processes(self) -> list[Any]:
@@ -47,7 +50,10 @@ class WorkerBatches:
         """End the workers, unless they are to be kept."""
         self._given.clear()
         self._came.clear()
-        if not self._keep_pool or self._pool.is_interrupted:
+        self.is_ended = True
+        if self._keep_pool:
+            self._pool.resume()
+        else:
             self._pool.close()
 
     def interrupt(self) -> None:
@@ -75,13 +81,13 @@ class WorkerBatches:
     def __next__(self) -> tuple[Task, Made]:
         self._pool.check()
         try:
-            self._hand_out()
+            self._hand_out(starts=self._choice.workers)
             if not self._given:
                 self._raise_failure()
             number = self._wait()
             made = self._came.pop(number)
             task, _ = self._given.pop(number)
-            self._hand_out()
+            self._hand_out(starts=1)
         except (Timeout, StopIteration):
             raise
         except BaseException:
@@ -92,6 +98,7 @@ class WorkerBatches:
             if self._tuner is not None:
                 self._tuner.made(made)
             return task, made
+        self.failed = task
         try:
             made.reraise()
         except Exception as error:
@@ -106,8 +113,15 @@ class WorkerBatches:
         finally:
             del failure  # its traceback holds this frame
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, starts: int) -> None:
+        """Give out tasks. Starting a process takes the loop's time: at most `starts` are started,
+        and none once the batch that the loop waits for is there.
+        """
         while self._more and len(self._given) < self._choice.workers * self._choice.prefetch:
+            if self._turn % self._choice.workers >= len(self._pool.workers):
+                if starts == 0 or self._is_ready():
+                    return
+                starts -= 1
             try:
                 task = next(self._tasks, None)
             except Exception as error:  # of the sampler; comes after the batches before it
@@ -119,6 +133,12 @@ class WorkerBatches:
             worker = self._choose_worker()
             number = self._pool.send(worker, self._epoch, task, self)
             self._given[number] = (task, worker)
+
+    def _is_ready(self) -> bool:
+        if not self._given or not self._pool.workers:
+            return False
+        self._pool.receive(0)  # of a death `_wait` tells
+        return self._next_ready() is not None
 
     def _choose_worker(self) -> int:
         workers = self._choice.workers
