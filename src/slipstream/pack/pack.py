@@ -23,7 +23,7 @@ from slipstream.pack.plan import (
     shards_of,
 )
 from slipstream.pack.sources.source import Source
-from slipstream.pack.writer import ShardWriter, storage_errors
+from slipstream.pack.writer import ShardWriter, storage_errors, temporary_path
 from slipstream.store.manifest import Manifest, ShardEntry, check_limits
 from slipstream.store.reader import Store, read_manifest
 from slipstream.store.schema import PICTURES, Field
@@ -317,6 +317,8 @@ class _Filler:
         """Leave no temporary file behind."""
         if self._writer is not None:
             self._writer.abort()
+        # Ctrl-C may have come after the file and before its writer were there.
+        temporary_path(self._job.plan.folder, self._number).unlink(missing_ok=True)
 
     def _open(self) -> ShardWriter:
         plan = self._job.plan

@@ -50,6 +50,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def temporary_path(folder: Path, number: int) -> Path:
+    """Where shard `number` is written before it is whole."""
+    return folder / (shard_name(number) + ".tmp")
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a small file so that it is there whole or not at all, even after a crash."""
     temporary = path.with_name(path.name + ".tmp")
@@ -104,7 +109,7 @@ class ShardWriter:
         self._trailing = 0
         self._last_start: dict[int, int] = {}
         self._path = folder / shard_name(number)
-        self._temporary = folder / (shard_name(number) + ".tmp")
+        self._temporary = temporary_path(folder, number)
         self._file = self._temporary.open("wb", buffering=_BUFFER_BYTES)
         header = build_header(number)
         self._header_crc = _native.crc32c(header)
