@@ -73,7 +73,7 @@ def test_other_fields_are_refused(tmp_path: Path) -> None:
 
 def test_nothing_to_append_to(tmp_path: Path) -> None:
     source = open_source(write_flat(tmp_path / "a", 1))
-    with pytest.raises(UsageError, match="d.slip does not exist"):
+    with pytest.raises(UsageError, match=r"d\.slip does not exist"):
         pack_source(source, tmp_path / "d.slip", append=True)
 
 
