@@ -37,17 +37,7 @@ class SlotCollate:
         """What `default_collate` makes of them, entries that the user has put into torch's map
         included.
         """
-        ours = {
-            torch.Tensor: self._stack,
-            (np.bool_, np.number, np.object_): _numpy_scalars,
-            float: _floats,
-            int: _ints,
-        }
-        own_map = {
-            kind: ours[kind] if _ORIGINALS.get(kind) is function else function
-            for kind, function in default_collate_fn_map.items()
-        }
-        return collate(samples, collate_fn_map=own_map)
+        return _collate(samples, {**_NUMBERS, torch.Tensor: self._stack})
 
     def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
         first = tensors[0]
@@ -61,6 +51,19 @@ class SlotCollate:
             out = tensor_at(self._slot, self._used, first.dtype, shape)
             self._used += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return torch.stack(tuple(tensors), 0, out=out)
+
+
+def collate_here(samples: Sequence[Any]) -> Any:
+    """What `default_collate` makes of samples in this process."""
+    return _collate(samples, _NUMBERS)
+
+
+def _collate(samples: Sequence[Any], ours: dict[Any, Callable[..., Any]]) -> Any:
+    own_map = {
+        kind: ours[kind] if kind in ours and _ORIGINALS[kind] is function else function
+        for kind, function in default_collate_fn_map.items()
+    }
+    return collate(samples, collate_fn_map=own_map)
 
 
 def _ints(numbers: Sequence[Any], *, collate_fn_map: Any = None) -> torch.Tensor:
@@ -82,3 +85,10 @@ def _numpy_scalars(numbers: Sequence[Any], *, collate_fn_map: Any = None) -> tor
     # torch's reading of the first one decides the type, as it decides that of all.
     dtype = torch.as_tensor([numbers[0]]).dtype
     return torch.from_numpy(np.array(numbers)).to(dtype)
+
+
+_NUMBERS: dict[Any, Callable[..., Any]] = {
+    (np.bool_, np.number, np.object_): _numpy_scalars,
+    float: _floats,
+    int: _ints,
+}

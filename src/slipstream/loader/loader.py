@@ -11,10 +11,12 @@ from torch.utils.data import (
     Dataset,
     DistributedSampler,
     IterableDataset,
+    MapDataPipe,
     RandomSampler,
     Sampler,
     SequentialSampler,
     SubsetRandomSampler,
+    default_collate,
 )
 
 from slipstream.errors import UsageError
@@ -158,7 +160,7 @@ class Loader(DataLoader[T_co]):
         """Iterate over the next epoch, or over the rest of one after `load_state_dict`."""
         self._choose_again()
         generator = self._position.rewind(self._order_generator())
-        if self.choice.route.kind == TORCH and not self._guards_locally():
+        if self.choice.route.kind == TORCH and not self._reads_locally():
             run = 0
             if self.num_workers > 0 and not isinstance(self.dataset, IterableDataset):
                 # torch reads ahead in the next line already.
@@ -345,10 +347,15 @@ class Loader(DataLoader[T_co]):
             if number >= position:
                 yield Task(number, indices, number + 1, number)
 
-    def _guards_locally(self) -> bool:
-        """Whether a policy for bad samples applies that torch's own iterator does not have."""
-        map_style = not isinstance(self.dataset, IterableDataset)
-        return self.on_error != "raise" and self._auto_collation and map_style
+    def _reads_locally(self) -> bool:
+        """Whether samples are read and collated by us where torch's own iterator could do it: with
+        a policy for bad samples, or by the default collate, which we have faster.
+        """
+        if not self._auto_collation or self.num_workers > 0 or self.timeout > 0:
+            return False
+        if isinstance(self.dataset, (IterableDataset, MapDataPipe)):
+            return False
+        return self.on_error != "raise" or self.collate_fn is default_collate
 
     def _check_state(self, state: dict[str, Any]) -> None:
         mine: dict[str, Any] = {"order": "keyed" if self._owns_order else "sampler"}

@@ -9,7 +9,8 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from slipstream.loader.auto import DEFAULT_PREFETCH, MOST_PREFETCH, AutoCount
-from slipstream.loader.bad_samples import fetch_guarded
+from slipstream.loader.bad_samples import BadSample, fetch_guarded
+from slipstream.loader.collating import collate_here
 from slipstream.loader.cuda_lane import CudaLane, Sent
 from slipstream.loader.engine import Engine
 from slipstream.loader.made import Made
@@ -221,28 +222,38 @@ class _InlineBatches:
 
 
 class _LocalBatches:
-    """A Dataset read in this process, with a policy for bad samples."""
+    """A Dataset read in this process."""
 
     def __init__(self, loader: Any, tasks: Iterator[Task], epoch: int) -> None:
         self._loader = loader
         self._tasks = tasks
         self._epoch = epoch
+        self.failed: Task | None = None
 
     def __iter__(self) -> "_LocalBatches":
         return self
+
+    def _fetch(self, indices: Any) -> tuple[Any, list[BadSample]]:
+        dataset, policy = self._loader.dataset, self._loader.on_error
+        if policy != "raise":
+            return fetch_guarded(dataset.__getitem__, indices, len(dataset), self._epoch, policy)
+        many = getattr(dataset, "__getitems__", None)
+        return many(indices) if many else [dataset[i] for i in indices], []
 
     def __next__(self) -> tuple[Task, Made]:
         loader, task = self._loader, next(self._tasks)
         dataset = loader.dataset
         begin_batch(dataset, self._epoch, None if loader._draws_by_sample() else task.key)
         began = time.perf_counter()
-        samples, bad = fetch_guarded(
-            dataset.__getitem__, task.indices, len(dataset), self._epoch, loader.on_error
-        )
+        self.failed = task
+        samples, bad = self._fetch(task.indices)
         fetched = time.perf_counter()
         if not samples and bad:
+            self.failed = None
             return task, Made(None, 0, fetch_s=fetched - began, bad=bad)
-        batch = loader.collate_fn(samples)
+        is_default = loader.collate_fn is torch.utils.data.default_collate
+        batch = collate_here(samples) if is_default else loader.collate_fn(samples)
+        self.failed = None
         done = time.perf_counter()
         nbytes = bytes_of(batch)
         return task, Made(batch, len(samples), nbytes, fetched - began, done - fetched, 0.0, bad)
