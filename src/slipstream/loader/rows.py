@@ -8,11 +8,12 @@ import numpy as np
 import torch
 
 from slipstream.loader.made import Made
-from slipstream.loader.memory import Memory
+from slipstream.loader.memory import Memory, RecycledMemory
 from slipstream.loader.plan import Task
 
 # Not every dtype can be gathered; all bits can.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_SMALL_BYTES = 1 << 14
 
 
 class TensorRows:
@@ -25,6 +26,8 @@ class TensorRows:
         self._tensors = [t.resolve_conj().resolve_neg() for t in base.tensors]
         self._chosen = None if chosen is None else torch.as_tensor(chosen, dtype=torch.int64)
         self._memory = memory
+        self._is_recycled = isinstance(memory, RecycledMemory)
+        self._row_bytes = self.row_bytes
 
     @property
     def row_bytes(self) -> int:
@@ -37,11 +40,16 @@ class TensorRows:
         rows = torch.from_numpy(np.asarray([operator.index(i) for i in task.indices], np.int64))
         if self._chosen is not None:
             rows = self._chosen[rows]
+        # Fresh memory of some pages costs less than minding it.
+        is_small = self._is_recycled and len(rows) * self._row_bytes < _SMALL_BYTES
         batch = []
         for tensor in self._tensors:
-            out = self._memory.empty((len(rows), *tensor.shape[1:]), tensor.dtype)
             bits = _BITS.get(tensor.dtype.itemsize, tensor.dtype)
             places = _checked(rows, len(tensor))
+            if is_small:
+                batch.append(tensor.view(bits).index_select(0, places).view(tensor.dtype))
+                continue
+            out = self._memory.empty((len(rows), *tensor.shape[1:]), tensor.dtype)
             torch.index_select(tensor.view(bits), 0, places, out=out.view(bits))
             batch.append(out)
         nbytes = sum(out.nbytes for out in batch)
