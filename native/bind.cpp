@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "batch.h"
 #include "checksum.h"
 #include "convert.h"
 #include "decode.h"
@@ -41,7 +42,7 @@ template <class T>
 using List = Array<const T, nb::ndim<1>>;
 using Objects = nb::typed<nb::sequence, nb::object>;
 constexpr int kMostBlocks = 1 << 20;
-using View = std::pair<const std::uint8_t*, std::size_t>;
+using slip::View;
 
 // Set when the interpreter begins to exit, and by which thread.
 std::atomic<bool> exiting{false};
@@ -106,6 +107,10 @@ void same_length(std::size_t got, std::size_t expected, const char* name) {
     }
 }
 
+bool lies_inside(std::uint64_t offset, std::uint64_t length, View data) {
+    return offset <= data.size() && length <= data.size() - offset;
+}
+
 bool is_side(std::size_t pixels) { return pixels >= 1 && pixels <= slip::kLongestSide; }
 
 slip::Filter checked_filter(int filter) {
@@ -125,16 +130,11 @@ slip::PassOrder checked_order(int order) {
     return static_cast<slip::PassOrder>(order);
 }
 
-slip::Scratch& thread_scratch() {
-    thread_local slip::ScratchPtr scratch = slip::make_scratch();
-    return *scratch;
-}
-
 std::uint32_t crc32c(nb::handle data, std::uint32_t seed) {
     Buffers buffers;
     const View view = buffers.add(data);
     ReleasedGil released;
-    return slip::crc32c(view.first, view.second, seed);
+    return slip::crc32c(view.data(), view.size(), seed);
 }
 
 Made<std::uint32_t> crc32c_many(nb::handle data, List<std::uint64_t> offsets,
@@ -144,8 +144,7 @@ Made<std::uint32_t> crc32c_many(nb::handle data, List<std::uint64_t> offsets,
     const std::size_t count = offsets.shape(0);
     same_length(lengths.shape(0), count, "lengths");
     for (std::size_t i = 0; i < count; ++i) {
-        if (offsets.data()[i] > view.second ||
-            lengths.data()[i] > view.second - offsets.data()[i]) {
+        if (!lies_inside(offsets.data()[i], lengths.data()[i], view)) {
             throw nb::value_error(
                 ("range " + std::to_string(i) + " lies outside the data").c_str());
         }
@@ -155,7 +154,7 @@ Made<std::uint32_t> crc32c_many(nb::handle data, List<std::uint64_t> offsets,
     const auto *at = offsets.data(), *length = lengths.data();
     ReleasedGil released;
     slip::parallel_for(count, threads, [&](std::size_t i) {
-        sums[i] = slip::crc32c(view.first + at[i], length[i]);
+        sums[i] = slip::crc32c(view.data() + at[i], length[i]);
     });
     return result;
 }
@@ -178,7 +177,7 @@ std::vector<Result> rewrite_jpegs(Objects files, bool orient, int threads) {
     {
         ReleasedGil released;
         slip::parallel_for(views.size(), threads, [&](std::size_t i) {
-            rewritten[i] = slip::rewrite_jpeg(views[i].first, views[i].second, orient);
+            rewritten[i] = slip::rewrite_jpeg(views[i].data(), views[i].size(), orient);
         });
     }
     std::vector<Result> results;
@@ -195,7 +194,7 @@ std::vector<Result> rewrite_jpegs(Objects files, bool orient, int threads) {
 
 slip::TileRecord checked_record(View view) {
     slip::TileRecord record;
-    const slip::Status status = slip::parse_tile_record(view.first, view.second, record);
+    const slip::Status status = slip::parse_tile_record(view.data(), view.size(), record);
     if (status != slip::Status::ok) throw nb::value_error(slip::status_text(status));
     return record;
 }
@@ -229,10 +228,10 @@ nb::typed<nb::list, nb::object> coefficients(nb::handle picture) {
     Buffers buffers;
     const View view = buffers.add(picture);
     slip::Coefficients read;
-    if (view.second >= 4 && std::memcmp(view.first, "TJP1", 4) == 0) {
+    if (view.size() >= 4 && std::memcmp(view.data(), "TJP1", 4) == 0) {
         read = read_record(view);
     } else {
-        const slip::ReadResult result = slip::read_coefficients(view.first, view.second, read);
+        const slip::ReadResult result = slip::read_coefficients(view.data(), view.size(), read);
         if (result.status != slip::Status::ok) throw nb::value_error(result.message.c_str());
     }
     nb::list components;
@@ -251,80 +250,28 @@ nb::typed<nb::list, nb::object> coefficients(nb::handle picture) {
     return nb::borrow<nb::typed<nb::list, nb::object>>(components);
 }
 
-// Byte ranges of some maps, one per sample.
-class Payloads {
-  public:
-    Payloads(Buffers& buffers, Objects maps, const List<std::uint32_t>& map_ids,
-             const List<std::uint64_t>& offsets, const List<std::uint64_t>& lengths,
-             const std::optional<List<std::uint32_t>>& checksums)
-        : map_ids_(map_ids.data()),
-          offsets_(offsets.data()),
-          lengths_(lengths.data()),
-          checksums_(checksums ? checksums->data() : nullptr) {
-        const std::size_t count = map_ids.shape(0);
-        same_length(offsets.shape(0), count, "offsets");
-        same_length(lengths.shape(0), count, "lengths");
-        if (checksums) same_length(checksums->shape(0), count, "checksums");
-        for (nb::handle map : maps) maps_.push_back(buffers.add(map));
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::size_t map_size = map_ids_[i] < maps_.size() ? maps_[map_ids_[i]].second : 0;
-            if (map_ids_[i] >= maps_.size() || offsets_[i] > map_size ||
-                lengths_[i] > map_size - offsets_[i]) {
-                throw nb::value_error(
-                    ("sample " + std::to_string(i) + " lies outside its map").c_str());
-            }
-        }
+slip::Payloads checked_payloads(Buffers& buffers, Objects maps, const List<std::uint32_t>& map_ids,
+                                const List<std::uint64_t>& offsets,
+                                const List<std::uint64_t>& lengths,
+                                const std::optional<List<std::uint32_t>>& checksums) {
+    const std::size_t count = map_ids.shape(0);
+    same_length(offsets.shape(0), count, "offsets");
+    same_length(lengths.shape(0), count, "lengths");
+    if (checksums) same_length(checksums->shape(0), count, "checksums");
+    slip::Payloads payloads{{},
+                            map_ids.data(),
+                            offsets.data(),
+                            lengths.data(),
+                            checksums ? checksums->data() : nullptr};
+    for (nb::handle map : maps) payloads.maps.push_back(buffers.add(map));
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t id = payloads.map_ids[i];
+        if (id >= payloads.maps.size() ||
+            !lies_inside(payloads.offsets[i], payloads.lengths[i], payloads.maps[id]))
+            throw nb::value_error(
+                ("sample " + std::to_string(i) + " lies outside its map").c_str());
     }
-
-    View operator[](std::size_t i) const {
-        return {maps_[map_ids_[i]].first + offsets_[i], lengths_[i]};
-    }
-    const std::uint32_t* checksum(std::size_t i) const {
-        return checksums_ ? checksums_ + i : nullptr;
-    }
-
-  private:
-    std::vector<View> maps_;
-    const std::uint32_t* map_ids_;
-    const std::uint64_t *offsets_, *lengths_;
-    const std::uint32_t* checksums_;  // or null
-};
-
-struct Batch {
-    const Payloads& payloads;
-    const std::uint8_t* codings;
-    const std::int32_t* boxes;
-    const std::uint8_t* flips;
-    const std::int32_t* resized;  // or null
-    std::uint8_t* out;
-    int height, width;
-    slip::Filter filter;
-    slip::PassOrder order;
-};
-
-slip::Status decode_one(const Batch& batch, std::size_t i) noexcept try {
-    const auto [data, size] = batch.payloads[i];
-    const std::uint32_t* checksum = batch.payloads.checksum(i);
-    if (checksum && slip::crc32c(data, size) != *checksum) return slip::Status::checksum;
-    const std::int32_t* b = batch.boxes + 4 * i;
-    const std::size_t pixels = std::size_t{3} * batch.height * batch.width;
-    slip::Target target{batch.out + i * pixels,
-                        batch.width,
-                        batch.height,
-                        batch.filter,
-                        batch.order,
-                        (batch.flips[i] & 1) != 0,
-                        (batch.flips[i] & 2) != 0};
-    slip::Window window;
-    if (batch.resized) {
-        const std::int32_t* r = batch.resized + 4 * i;
-        window = {r[0], r[1], r[2], r[3]};
-        target.window = &window;
-    }
-    return slip::decode_picture({data, size, static_cast<slip::Coding>(batch.codings[i])},
-                                {b[0], b[1], b[2], b[3]}, target, thread_scratch());
-} catch (const std::bad_alloc&) {
-    return slip::Status::memory;
+    return payloads;
 }
 
 Made<std::int32_t> decode_batch(
@@ -344,23 +291,22 @@ Made<std::int32_t> decode_batch(
     if (std::any_of(codings.data(), codings.data() + count, [](auto c) { return c > 1; }))
         throw nb::value_error("codings must be 0 or 1");
     Buffers buffers;
-    const Payloads payloads(buffers, maps, map_ids, offsets, lengths, checksums);
-    const Batch batch{payloads,
-                      codings.data(),
-                      boxes.data(),
-                      flips.data(),
-                      resized ? resized->data() : nullptr,
-                      out.data(),
-                      static_cast<int>(out.shape(1)),
-                      static_cast<int>(out.shape(2)),
-                      checked_filter(filter),
-                      checked_order(pass_order)};
+    const slip::Payloads payloads =
+        checked_payloads(buffers, maps, map_ids, offsets, lengths, checksums);
+    const slip::Batch batch{payloads,
+                            codings.data(),
+                            boxes.data(),
+                            flips.data(),
+                            resized ? resized->data() : nullptr,
+                            out.data(),
+                            static_cast<int>(out.shape(1)),
+                            static_cast<int>(out.shape(2)),
+                            checked_filter(filter),
+                            checked_order(pass_order)};
     std::int32_t* statuses;
     auto result = make_array(statuses, count);
     ReleasedGil released;
-    slip::parallel_for(count, threads, [&](std::size_t i) {
-        statuses[i] = static_cast<std::int32_t>(decode_one(batch, i));
-    });
+    slip::decode_batch(batch, count, threads, statuses);
     return result;
 }
 
@@ -380,7 +326,8 @@ void resize(Array<const std::uint8_t, nb::shape<-1, -1, 3>> src,
     const std::uint8_t* pixels = src.data();
     const int width = static_cast<int>(src.shape(1)), height = static_cast<int>(src.shape(0));
     ReleasedGil released;
-    if (slip::resize_picture(pixels, width, height, target, thread_scratch()) != slip::Status::ok) {
+    if (slip::resize_picture(pixels, width, height, target, slip::thread_scratch()) !=
+        slip::Status::ok) {
         throw std::bad_alloc();
     }
 }
@@ -431,12 +378,13 @@ Made<std::int32_t> gather(Objects maps, List<std::uint32_t> map_ids, List<std::u
                           Array<std::uint8_t, nb::ndim<2>> out, int threads) {
     const std::size_t count = map_ids.shape(0), size = out.shape(1);
     Buffers buffers;
-    const Payloads payloads(buffers, maps, map_ids, offsets, lengths, checksums);
+    const slip::Payloads payloads =
+        checked_payloads(buffers, maps, map_ids, offsets, lengths, checksums);
     same_length(out.shape(0), count, "out");
     for (std::size_t i = 0; i < count; ++i) {
-        if (payloads[i].second != size) {
+        if (payloads[i].size() != size) {
             throw nb::value_error(("sample " + std::to_string(i) + " has " +
-                                   std::to_string(payloads[i].second) +
+                                   std::to_string(payloads[i].size()) +
                                    " bytes, out has room for " + std::to_string(size))
                                       .c_str());
         }
@@ -447,8 +395,8 @@ Made<std::int32_t> gather(Objects maps, List<std::uint32_t> map_ids, List<std::u
     ReleasedGil released;
     slip::parallel_parts(count, size, threads, [&](std::size_t first, std::size_t end) {
         for (std::size_t i = first; i < end; ++i) {
-            statuses[i] = static_cast<std::int32_t>(
-                slip::copy_payload(payloads[i].first, size, payloads.checksum(i), rows + i * size));
+            statuses[i] = static_cast<std::int32_t>(slip::copy_payload(
+                payloads[i].data(), size, payloads.checksum(i), rows + i * size));
         }
     });
     return result;

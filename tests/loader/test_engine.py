@@ -1,6 +1,9 @@
 """Batches of pictures from the engine: equal to Pillow's, wherever they are made."""
 
+import shutil
+import subprocess
 import sys
+import textwrap
 import types
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ from slipstream.loader.bad_samples import NoNeighbour, TooManyBadSamples
 from slipstream.pack.pack import pack_source
 from slipstream.pack.sources.detect import open_source
 from tests.augment import standins
+from tests.loader.damage import damage
 from tests.pictures import jpeg, png, webp
 
 COUNT = 23
@@ -311,26 +315,14 @@ def test_changes_of_the_dataset_show_in_the_next_epoch(folder: Path) -> None:
 # Bad samples.
 
 
-def damage(path: Path, packed: Path, keys: list[str]) -> Path:
-    """A copy of a packed dataset in which the pictures of some samples are damaged."""
-    import shutil
-
-    shutil.copytree(packed, path)
-    dataset = slipstream.open_dataset(path)
-    for index in range(len(dataset)):
-        if dataset[index]["key"] in keys:
-            rows = dataset.rows("image", [index])
-            shard = dataset._store.find(index)[0]
-            file = path / dataset.path.joinpath(Path(shard.where).name)
-            data = bytearray(file.read_bytes())
-            data[int(rows.offsets[0]) + 60] ^= 0xFF
-            file.write_bytes(data)
-    return path
-
-
 @pytest.fixture
 def damaged(tmp_path: Path, packed: Path) -> Path:
-    return damage(tmp_path / "damaged.slip", packed, ["cats/04.jpg"])
+    """A copy in which the picture cats/04.jpg is damaged."""
+    path = tmp_path / "damaged.slip"
+    shutil.copytree(packed, path)
+    keys = [sample["key"] for sample in slipstream.open_dataset(path)]
+    damage(path, "image", [keys.index("cats/04.jpg")], byte=60)
+    return path
 
 
 def all_keys(loader: Any) -> list[str]:
@@ -384,8 +376,6 @@ def test_no_neighbour_left(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_is_named(folder: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "photos"
     shutil.copytree(folder, copy)
     dataset = slipstream.open_dataset(copy)
@@ -443,6 +433,13 @@ def test_a_batch_of_bad_samples_only_is_left_out() -> None:
 
 
 def test_nothing_of_torchvision_is_imported(packed: Path) -> None:
-    loader = slipstream.Loader(slipstream.open_dataset(packed), 5, transform=TRAIN)
-    list(loader)
-    assert "torchvision" not in sys.modules
+    script = """
+        import sys
+        import slipstream
+        from slipstream.augment import RandomHorizontalFlip, RandomResizedCrop
+        transform = [RandomResizedCrop(32), RandomHorizontalFlip()]
+        list(slipstream.Loader(slipstream.open_dataset(sys.argv[1]), 5, transform=transform))
+        assert "torchvision" not in sys.modules
+    """
+    # In a process of its own: other tests may have imported it here.
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(packed)], check=True)

@@ -61,13 +61,13 @@ class BadSamples(list[BadSample]):
             )
 
 
-def neighbours(index: int, count: int) -> range:
-    """Those that may stand in for a sample, in order, to be taken modulo `count`.
+def neighbours(index: int, count: int) -> list[int]:
+    """Those of `count` samples that may stand in for one, in order.
 
-    >>> [k % 4 for k in neighbours(2, 4)]
+    >>> neighbours(2, 4)
     [3, 0, 1]
     """
-    return range(index + 1, index + 1 + min(NEIGHBOURS, count - 1))
+    return [(index + step) % count for step in range(1, min(NEIGHBOURS, count - 1) + 1)]
 
 
 def describe(error: BaseException) -> str:
@@ -81,42 +81,43 @@ def describe(error: BaseException) -> str:
 
 
 def fetch_guarded(
-    read: Callable[[Any], Any], indices: Sequence[Any], count: int, epoch: int, policy: str
+    read: Callable[[Any, int], Any], indices: Sequence[Any], count: int, epoch: int, policy: str
 ) -> tuple[list[Any], list[BadSample]]:
-    """Read samples one by one; an exception or None makes a sample bad. `policy` is "skip" or
-    "substitute". A neighbour is a function of the number alone, so that every run takes the same.
+    """Read samples one by one, by number and place in the batch; an exception or None makes a
+    sample bad. `policy` is "skip" or "substitute". A neighbour is a function of the number alone,
+    so that every run takes the same.
     """
     samples: list[Any] = []
     bad: list[BadSample] = []
-    for index in indices:
-        sample, reason = _try(read, index)
+    for place, index in enumerate(indices):
+        sample, reason = _try(read, index, place)
         if reason is None:
             samples.append(sample)
             continue
         taken = None
         if policy == "substitute":
-            sample, taken = _find_neighbour(read, index, count, reason)
+            sample, taken = _find_neighbour(read, index, place, count, reason)
             samples.append(sample)
         bad.append(BadSample(index, epoch, reason, taken))
     return samples, bad
 
 
-def _try(read: Callable[[Any], Any], index: Any) -> tuple[Any, str | None]:
+def _try(read: Callable[[Any, int], Any], index: Any, place: int) -> tuple[Any, str | None]:
     try:
-        sample = read(index)
+        sample = read(index, place)
     except Exception as error:  # whatever the user's dataset raises
         return None, describe(error)
     return sample, "the dataset returned None" if sample is None else None
 
 
 def _find_neighbour(
-    read: Callable[[Any], Any], index: Any, count: int, reason: str
+    read: Callable[[Any, int], Any], index: Any, place: int, count: int, reason: str
 ) -> tuple[Any, int]:
     with contextlib.suppress(TypeError):
-        for place in neighbours(operator.index(index), count):
-            sample, trouble = _try(read, place % count)
+        for other in neighbours(operator.index(index), count):
+            sample, trouble = _try(read, other, place)
             if trouble is None:
-                return sample, place % count
+                return sample, other
     raise NoNeighbour(
         f"Sample {index} is bad ({reason}), and so are the {NEIGHBOURS} after it. Mend the data, or"
         ' use on_error="skip".'

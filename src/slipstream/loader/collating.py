@@ -17,6 +17,7 @@ from torch.utils.data._utils.collate import (
 )
 
 from slipstream.loader.memory import ALIGNMENT, Bytes, tensor_at
+from slipstream.store.format import align
 
 _ORIGINALS: dict[Any, Callable[..., Any]] = {
     torch.Tensor: collate_tensor_fn,
@@ -49,7 +50,7 @@ class SlotCollate:
             out = torch.empty(shape, dtype=first.dtype)
         else:
             out = tensor_at(self._slot, self._used, first.dtype, shape)
-            self._used += -(-nbytes // ALIGNMENT) * ALIGNMENT
+            self._used += align(nbytes, ALIGNMENT)
         return torch.stack(tuple(tensors), 0, out=out)
 
 

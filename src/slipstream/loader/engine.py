@@ -14,7 +14,7 @@ from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
 from slipstream.augment.pillow import apply as apply_by_pillow
 from slipstream.errors import CorruptDataset, UsageError
-from slipstream.loader.bad_samples import NEIGHBOURS, BadSample, NoNeighbour
+from slipstream.loader.bad_samples import NEIGHBOURS, BadSample, NoNeighbour, neighbours
 from slipstream.loader.made import Made
 from slipstream.loader.memory import Memory, RecycledMemory
 from slipstream.loader.on_device import UnfinishedPixels
@@ -53,11 +53,10 @@ class Engine:
         """One batch. Raises `CorruptDataset` for a bad sample unless `on_error` says otherwise."""
         started, cpu = time.perf_counter(), time.thread_time()
         indices = as_numbers(task.indices, len(self.reader))
-        draws = None if self._by_sample else draws_of_batch(task.key, indices)
-        columns, errors = self.read(indices, epoch, draws)
+        columns, errors = self.read(indices, epoch, self._draws(task.key, indices))
         bad: list[BadSample] = []
         if errors:
-            columns, bad = self._mend(indices, columns, errors, epoch)
+            columns, bad = self._mend(task.key, indices, columns, errors, epoch)
         made_s = time.perf_counter() - started
         if len(bad) == len(indices) and self._on_error == "skip":
             return Made(None, 0, fetch_s=made_s, bad=bad)
@@ -70,13 +69,15 @@ class Engine:
         batch = self.reader.collate(columns)
         return Made(batch, left, nbytes, made_s, 0.0, time.thread_time() - cpu, bad)
 
+    def _draws(self, key: int, indices: Indices, first: int = 0) -> Indices:
+        return indices if self._by_sample else draws_of_batch(key, indices, first)
+
     def read(
-        self, indices: Indices, epoch: int, draws: Indices | None = None
+        self, indices: Indices, epoch: int, draws: Indices
     ) -> tuple[dict[str, Column], Errors]:
         """All fields of these samples as columns, and what is wrong with some. `draws` number the
-        random numbers, in place of the samples themselves.
+        random numbers.
         """
-        draws = indices if draws is None else draws
         columns, errors = self.reader.read_columns(indices, self._memory, self._threads)
         for name in self.reader.pictures:
             pixels, trouble = self.decode(name, indices, draws, epoch)
@@ -150,7 +151,7 @@ class Engine:
         return out
 
     def _mend(
-        self, indices: Indices, columns: dict[str, Column], errors: Errors, epoch: int
+        self, key: int, indices: Indices, columns: dict[str, Column], errors: Errors, epoch: int
     ) -> tuple[dict[str, Column], list[BadSample]]:
         if self._on_error == "raise":
             place = min(errors)
@@ -166,19 +167,19 @@ class Engine:
                 for k in sorted(errors)
             ]
         return columns, [
-            self._substitute(int(indices[k]), k, columns, errors[k], epoch) for k in sorted(errors)
+            self._substitute(key, int(indices[k]), k, columns, errors[k], epoch)
+            for k in sorted(errors)
         ]
 
     def _reason(self, index: int, error: str) -> str:
         return f"{self.reader.where(index)}: {error}"
 
     def _substitute(
-        self, index: int, place: int, columns: dict[str, Column], reason: str, epoch: int
+        self, key: int, index: int, place: int, columns: dict[str, Column], reason: str, epoch: int
     ) -> BadSample:
-        count = len(self.reader)
-        for step in range(1, min(NEIGHBOURS, count - 1) + 1):
-            other = (index + step) % count
-            found, errors = self.read(np.asarray([other], dtype=np.int64), epoch)
+        for other in neighbours(index, len(self.reader)):
+            indices = np.asarray([other], dtype=np.int64)
+            found, errors = self.read(indices, epoch, self._draws(key, indices, place))
             if not errors:
                 for name, column in columns.items():
                     column[place] = found[name][0]
@@ -197,11 +198,12 @@ def as_numbers(indices: Any, count: int) -> Indices:
     return np.where(numbers < 0, numbers + count, numbers)
 
 
-def draws_of_batch(key: int, indices: Indices) -> Indices:
-    """Numbers for the random numbers of a batch: of each sample at its place, so that one that
-    comes twice draws twice.
+def draws_of_batch(key: int, indices: Indices, first: int = 0) -> Indices:
+    """Numbers for the random numbers of a batch, or of a part that begins at place `first`: of each
+    sample at its place, so that one that comes twice draws twice.
     """
-    places = (np.uint64(key) << np.uint64(24)) + np.arange(len(indices), dtype=np.uint64)
+    own = np.arange(first, first + len(indices), dtype=np.uint64)
+    places = (np.uint64(key) << np.uint64(24)) + own
     return (_mix(indices.astype(np.uint64)) ^ _mix(~places)).astype(np.int64)
 
 

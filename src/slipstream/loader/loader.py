@@ -36,7 +36,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Loader(DataLoader[T_co]):
-    """A drop-in for `torch.utils.data.DataLoader`: same arguments, same batches, faster.
+    """A drop-in for `torch.utils.data.DataLoader`: same arguments, faster. For the same order the
+    batches are the same; the order of `shuffle=True` without a `generator` is our own (see `seed`).
 
     Whatever it cannot speed up runs as torch runs it; `print(loader)` says which way was taken and
     why. New are, by keyword:
@@ -158,9 +159,9 @@ class Loader(DataLoader[T_co]):
 
     def __iter__(self) -> Any:
         """Iterate over the next epoch, or over the rest of one after `load_state_dict`."""
-        self._choose_again()
+        choice = self._choose()
         generator = self._position.rewind(self._order_generator())
-        if self.choice.route.kind == TORCH and not self._reads_locally():
+        if choice.route.kind == TORCH and not self._reads_locally():
             run = 0
             if self.num_workers > 0 and not isinstance(self.dataset, IterableDataset):
                 # torch reads ahead in the next line already.
@@ -203,11 +204,8 @@ class Loader(DataLoader[T_co]):
     @property
     def choice(self) -> Choice:
         """Which way batches take, with how many workers, and why."""
-        # Frameworks set some of these after construction.
-        depends_on = (self.collate_fn, self.worker_init_fn, int(self.num_workers))
-        if self._choice is None or self._chosen_for != depends_on:
-            self._choice = Choice.first(self, choose(self))
-            self._chosen_for = depends_on
+        if self._choice is None or self._chosen_for != self._chosen_by():
+            return self._choose()
         return self._choice
 
     def stats(self) -> dict[str, Any]:
@@ -301,13 +299,21 @@ class Loader(DataLoader[T_co]):
         if isinstance(self.sampler, ShuffledSampler):
             self.sampler.follow(self)
 
-    def _choose_again(self) -> None:
-        """The dataset may have changed since: another transform, other samples."""
-        route = choose(self)
-        if route.kind == self.choice.route.kind:
-            self.choice.route, self.choice.why = route, route.why
+    def _choose(self) -> Choice:
+        """The dataset may have changed since: another transform, other samples. What was measured
+        is kept as long as the way is the same.
+        """
+        route, choice, chosen_by = choose(self), self._choice, self._chosen_by()
+        if choice is None or self._chosen_for != chosen_by or choice.route.kind != route.kind:
+            choice = Choice.first(self, route)
         else:
-            self._choice = None
+            choice.route, choice.why = route, route.why
+        self._choice, self._chosen_for = choice, chosen_by
+        return choice
+
+    def _chosen_by(self) -> tuple[Any, ...]:
+        """Frameworks set some of these after construction."""
+        return self.collate_fn, self.worker_init_fn, int(self.num_workers)
 
     # For the iterator.
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 
 from slipstream.errors import StorageError
+from slipstream.store.format import align
 
 T = TypeVar("T")
 Bytes = npt.NDArray[np.uint8]
@@ -149,7 +150,7 @@ class RecycledMemory:
 def _size_class(nbytes: int) -> int:
     """`nbytes` or up to an eighth more, so that batches of similar sizes use the same memory."""
     step = max(ALIGNMENT, (1 << (nbytes.bit_length() - 1)) // 8)
-    return -(-nbytes // step) * step
+    return align(nbytes, step)
 
 
 class PinnedMemory:

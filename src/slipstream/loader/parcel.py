@@ -20,6 +20,8 @@ import torch
 
 from slipstream.errors import InternalError
 from slipstream.loader.memory import ALIGNMENT, Bytes, tensor_at
+from slipstream.loader.structure import is_dense
+from slipstream.store.format import align
 
 Leaf = torch.Tensor | npt.NDArray[Any]
 Place = tuple[int, Any, tuple[int, ...], tuple[int, ...] | None]
@@ -35,7 +37,7 @@ class Parcel:
     @property
     def nbytes(self) -> int:
         """Bytes of a slot that holds all leaves."""
-        return sum(_aligned(leaf.nbytes) for leaf in self.leaves)
+        return sum(align(leaf.nbytes, ALIGNMENT) for leaf in self.leaves)
 
 
 def wrap(batch: Any) -> Parcel:
@@ -57,13 +59,15 @@ def place(leaves: Sequence[Leaf], slot: Bytes | None) -> list[Place]:
     inside = [0 <= offset < end - start for offset in offsets]
     used = max(
         (
-            _aligned(o + leaf.nbytes)
+            align(o + leaf.nbytes, ALIGNMENT)
             for o, leaf, i in zip(offsets, leaves, inside, strict=True)
             if i
         ),
         default=0,
     )
-    outside = sum(_aligned(leaf.nbytes) for leaf, i in zip(leaves, inside, strict=True) if not i)
+    outside = sum(
+        align(leaf.nbytes, ALIGNMENT) for leaf, i in zip(leaves, inside, strict=True) if not i
+    )
     if used and used + outside > slot.nbytes:
         # What lies in the slot already has gaps between it, left by tensors that were thrown away.
         own = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf.copy() for leaf in leaves]
@@ -73,7 +77,7 @@ def place(leaves: Sequence[Leaf], slot: Bytes | None) -> list[Place]:
         at = offset
         if not is_inside:
             at = used
-            used += _aligned(leaf.nbytes)
+            used += align(leaf.nbytes, ALIGNMENT)
             _copy(leaf, slot, at)
         places.append((at, *_describe(leaf)))
     return places
@@ -158,23 +162,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_quantized
         and not tensor.is_shared()  # type: ignore[no-untyped-call]
         and not tensor.__dict__
-        and (tensor.is_contiguous() or _is_dense(tensor))
+        and is_dense(tensor)
     )
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements lie without gaps or overlaps, in whatever order of dimensions."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _address(leaf: Leaf) -> int:

@@ -45,7 +45,7 @@ def with_transform(dataset: Any, transform: object, seed: int) -> Any:
         return dataset
     if isinstance(dataset, TransformedDataset):
         dataset = dataset.source
-    base, indices = _without_subsets(dataset)
+    base, indices = without_subsets(dataset)
     reader = _reader_of(base, indices)
     if reader is None or isinstance(reader, FileReader):
         raise UsageError(
@@ -77,7 +77,7 @@ def _native_route(loader: Any) -> Route | TransformedDataset | str:
     dataset = loader.dataset
     if isinstance(dataset, TransformedDataset):
         return _engine_route(dataset)
-    base, indices = _without_subsets(dataset)
+    base, indices = without_subsets(dataset)
     reader = _reader_of(base, indices)
     if isinstance(reader, FileReader):
         lowered = lower(base.transform, exact=True)
@@ -98,11 +98,6 @@ def _engine_route(dataset: TransformedDataset) -> Route | TransformedDataset:
     return Route(ENGINE, dataset.lowered.describe(), dataset.reader, dataset.lowered)
 
 
-def rows_of(dataset: Any) -> tuple[TensorDataset, Any]:
-    """A TensorDataset and the numbers that a Subset of it chooses, or None."""
-    return _without_subsets(dataset)
-
-
 def _python_route(loader: Any, reason: str, dataset: Any = None) -> Route:
     from torch.utils.data import MapDataPipe
 
@@ -113,7 +108,7 @@ def _python_route(loader: Any, reason: str, dataset: Any = None) -> Route:
     return Route(WORKERS, f"{reason}; worker processes write into shared slots", dataset=dataset)
 
 
-def _without_subsets(dataset: Any) -> tuple[Any, Any]:
+def without_subsets(dataset: Any) -> tuple[Any, Any]:
     """What a chain of torch Subsets stands on, and its samples' numbers there, or None for all."""
     indices: Any = None
     while type(dataset) is Subset:

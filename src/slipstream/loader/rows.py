@@ -10,6 +10,7 @@ import torch
 from slipstream.loader.made import Made
 from slipstream.loader.memory import Memory, RecycledMemory
 from slipstream.loader.plan import Task
+from slipstream.loader.route import without_subsets
 
 # Not every dtype can be gathered; all bits can.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -20,9 +21,7 @@ class TensorRows:
     """Makes the batches that torch collates of `dataset[i]` for each i."""
 
     def __init__(self, dataset: Any, memory: Memory) -> None:
-        from slipstream.loader.route import rows_of
-
-        base, chosen = rows_of(dataset)
+        base, chosen = without_subsets(dataset)
         self._tensors = [t.resolve_conj().resolve_neg() for t in base.tensors]
         self._chosen = None if chosen is None else torch.as_tensor(chosen, dtype=torch.int64)
         self._memory = memory

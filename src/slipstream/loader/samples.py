@@ -2,7 +2,9 @@
 take a Loader apart and keep its dataset.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,19 +17,48 @@ from slipstream.cpu import usable_cores
 from slipstream.errors import CorruptDataset
 from slipstream.loader.engine import Engine, as_numbers, draws_of_batch
 from slipstream.loader.memory import RecycledMemory
-from slipstream.loader.readers import Reader
+from slipstream.loader.readers import Indices, Reader
 from slipstream.loader.seeding import kept_generators, seed_for_sample
 
 
-def begin_batch(dataset: Any, epoch: int, key: int | None) -> None:
-    """Tell all datasets that draw by epoch, also below a Subset or ConcatDataset, what comes."""
+def begin_batch(dataset: Any, epoch: int, key: int | None, place: int = 0) -> None:
+    """Tell all datasets that draw by epoch, also below a Subset or ConcatDataset, what comes: a
+    batch, with its number where a sample can come twice in it, from this place on.
+    """
+    _begin(dataset, epoch, None if key is None else _Places(key, place))
+
+
+@contextmanager
+def batch_under_way(dataset: Any, epoch: int, key: int | None) -> Iterator[None]:
+    """The same for a block of code. After it every sample draws its own numbers again."""
+    begin_batch(dataset, epoch, key)
+    try:
+        yield
+    finally:
+        if key is not None:
+            begin_batch(dataset, epoch, None)
+
+
+@dataclass(slots=True)
+class _Places:
+    """Counts the places of a batch while its samples are read, one by one or together."""
+
+    key: int
+    taken: int
+
+    def draws_of(self, numbers: Indices) -> Indices:
+        first, self.taken = self.taken, self.taken + len(numbers)
+        return draws_of_batch(self.key, numbers, first)
+
+
+def _begin(dataset: Any, epoch: int, places: _Places | None) -> None:
     if isinstance(dataset, TransformedDataset):
-        dataset.begin_batch(epoch, key)
+        dataset.epoch, dataset.places = epoch, places
     elif isinstance(dataset, Subset):
-        begin_batch(dataset.dataset, epoch, key)
+        _begin(dataset.dataset, epoch, places)
     elif isinstance(dataset, ConcatDataset):
         for part in dataset.datasets:
-            begin_batch(part, epoch, key)
+            _begin(part, epoch, places)
 
 
 class TransformedDataset(torch.utils.data.Dataset[Any]):
@@ -43,17 +74,13 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
         self.lowered = lowered
         self.seed = seed
         self.epoch = 0
-        self._batch_key: int | None = None
+        # None: a sample's random numbers are its own.
+        self.places: _Places | None = None
         self._engine: Engine | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the random numbers of this epoch from now on, each sample its own."""
-        self.begin_batch(epoch, None)
-
-    def begin_batch(self, epoch: int, key: int | None) -> None:
-        """Draw for a batch of this epoch; with its number where a sample can come twice in it."""
-        self.epoch = epoch
-        self._batch_key = key
+        begin_batch(self, epoch, None)
 
     def __len__(self) -> int:
         return len(self.reader)
@@ -70,9 +97,7 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
         if self.lowered.geometry.size is None and len(indices) > 1:
             return [sample for index in indices for sample in self.__getitems__([index])]
         numbers = as_numbers(indices, len(self))
-        draws = numbers
-        if self._batch_key is not None:
-            draws = draws_of_batch(self._batch_key, numbers)
+        draws = numbers if self.places is None else self.places.draws_of(numbers)
         columns, errors = self._get_engine().read(numbers, self.epoch, draws)
         if errors:
             place = min(errors)

@@ -9,10 +9,10 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from slipstream.loader.auto import DEFAULT_PREFETCH, MOST_PREFETCH, AutoCount
-from slipstream.loader.bad_samples import BadSample, fetch_guarded
 from slipstream.loader.collating import collate_here
 from slipstream.loader.cuda_lane import CudaLane, Sent
 from slipstream.loader.engine import Engine
+from slipstream.loader.fetching import fetch
 from slipstream.loader.made import Made
 from slipstream.loader.memory import Memory, PinnedMemory
 from slipstream.loader.plan import Task
@@ -20,7 +20,7 @@ from slipstream.loader.pool import Pool
 from slipstream.loader.prefetch import DevicePrefetcher, Lane
 from slipstream.loader.route import ENGINE, ROWS, WORKERS
 from slipstream.loader.rows import TensorRows
-from slipstream.loader.samples import begin_batch
+from slipstream.loader.samples import batch_under_way
 from slipstream.loader.share import share_lists
 from slipstream.loader.stats import Stats, bytes_of, samples_in
 from slipstream.loader.structure import map_tensors
@@ -212,20 +212,29 @@ class _InlineBatches:
     def __init__(self, make: Any, tasks: Iterator[Task]) -> None:
         self._make = make
         self._tasks = tasks
+        self.failed: Task | None = None
 
     def __iter__(self) -> "_InlineBatches":
         return self
 
     def __next__(self) -> tuple[Task, Made]:
         task = next(self._tasks)
-        return task, self._make(task)
+        try:
+            return task, self._make(task)
+        except Exception:
+            self.failed = task
+            raise
 
 
 class _LocalBatches:
     """A Dataset read in this process."""
 
     def __init__(self, loader: Any, tasks: Iterator[Task], epoch: int) -> None:
-        self._loader = loader
+        self._dataset = loader.dataset
+        self._on_error = loader.on_error
+        self._by_sample = loader._draws_by_sample()
+        is_default = loader.collate_fn is torch.utils.data.default_collate
+        self._collate = collate_here if is_default else loader.collate_fn
         self._tasks = tasks
         self._epoch = epoch
         self.failed: Task | None = None
@@ -233,26 +242,19 @@ class _LocalBatches:
     def __iter__(self) -> "_LocalBatches":
         return self
 
-    def _fetch(self, indices: Any) -> tuple[Any, list[BadSample]]:
-        dataset, policy = self._loader.dataset, self._loader.on_error
-        if policy != "raise":
-            return fetch_guarded(dataset.__getitem__, indices, len(dataset), self._epoch, policy)
-        many = getattr(dataset, "__getitems__", None)
-        return many(indices) if many else [dataset[i] for i in indices], []
-
     def __next__(self) -> tuple[Task, Made]:
-        loader, task = self._loader, next(self._tasks)
-        dataset = loader.dataset
-        begin_batch(dataset, self._epoch, None if loader._draws_by_sample() else task.key)
+        task = next(self._tasks)
         began = time.perf_counter()
         self.failed = task
-        samples, bad = self._fetch(task.indices)
+        samples, bad = fetch(
+            self._dataset, task.indices, epoch=self._epoch,
+            key=None if self._by_sample else task.key, on_error=self._on_error,
+        )  # fmt: skip
         fetched = time.perf_counter()
         if not samples and bad:
             self.failed = None
             return task, Made(None, 0, fetch_s=fetched - began, bad=bad)
-        is_default = loader.collate_fn is torch.utils.data.default_collate
-        batch = collate_here(samples) if is_default else loader.collate_fn(samples)
+        batch = self._collate(samples)
         self.failed = None
         done = time.perf_counter()
         nbytes = bytes_of(batch)
@@ -285,11 +287,11 @@ class _TorchBatches:
         return self
 
     def __next__(self) -> tuple[Task, Made]:
-        # For every batch: another iteration may be under way, in another epoch.
-        begin_batch(self._dataset, self._epoch, None if self._by_sample else self._at)
         began = time.perf_counter()
         try:
-            batch = next(self._iterator)
+            # For every batch: another iteration may be under way, in another epoch.
+            with batch_under_way(self._dataset, self._epoch, None if self._by_sample else self._at):
+                batch = next(self._iterator)
         except StopIteration:
             raise
         except Exception:

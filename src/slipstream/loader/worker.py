@@ -20,13 +20,14 @@ from torch.utils.data._utils.signal_handling import (  # type: ignore[attr-defin
 )
 
 from slipstream.errors import StorageError
-from slipstream.loader.bad_samples import fetch_guarded
 from slipstream.loader.collating import SlotCollate
+from slipstream.loader.fetching import fetch
 from slipstream.loader.memory import Bytes, make_shared, map_shared
 from slipstream.loader.parcel import place, wrap
-from slipstream.loader.samples import begin_batch
+from slipstream.loader.samples import batch_under_way
 from slipstream.loader.seeding import seed_for_batch, seed_for_worker
 from slipstream.loader.wire import Closed, Wire
+from slipstream.store.format import align
 
 TASK, ADOPT = range(2)  # to the worker
 BATCH, ERROR, SLOT, DROP = range(4)  # from it
@@ -198,13 +199,11 @@ class _Maker:
 
     def _fetch(self, index: Any, epoch: int, key: int) -> tuple[Any, list[Any]]:
         dataset, job = self._job.dataset, self._job
-        begin_batch(dataset, epoch, None if job.by_sample else key)
-        if not job.auto_collation:
+        own_key = None if job.by_sample else key
+        if job.auto_collation:
+            return fetch(dataset, index, epoch=epoch, key=own_key, on_error=job.on_error)
+        with batch_under_way(dataset, epoch, own_key):
             return dataset[index], []
-        if job.on_error != "raise":
-            return fetch_guarded(dataset.__getitem__, index, len(dataset), epoch, job.on_error)
-        many = getattr(dataset, "__getitems__", None)
-        return many(index) if many else [dataset[i] for i in index], []
 
 
 class Slots:
@@ -248,7 +247,7 @@ class Slots:
         self._drop(self.free.copy())
         if len(self._slots) >= self._limit:
             return None
-        return self._make(-(-nbytes // _PAGE) * _PAGE)
+        return self._make(align(nbytes, _PAGE))
 
     def _drop(self, numbers: list[int]) -> None:
         for number in numbers:
