@@ -14,6 +14,7 @@ using View = std::span<const std::uint8_t>;
 
 // Byte ranges of some maps, one per sample. All of them lie inside: the caller has checked.
 struct Payloads {
+    std::size_t count;
     std::vector<View> maps;
     const std::uint32_t* map_ids;
     const std::uint64_t *offsets, *lengths;

@@ -1,26 +1,14 @@
-// The only file that knows Python: checks arguments, releases the GIL, calls.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
-#include <unistd.h>
+// The module: checks arguments, releases the GIL, calls. bind_slices.cpp has the rest.
+#include "bind.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
 #include <stdexcept>
-#include <thread>
 
-#include "batch.h"
 #include "checksum.h"
 #include "convert.h"
-#include "decode.h"
 #include "gather.h"
 #include "jpeg_header.h"
 #include "order.h"
@@ -31,104 +19,9 @@
 #include "rewrite.h"
 #include "tile_record.h"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-
 namespace {
 
-template <class T, class... Shape>
-using Array = nb::ndarray<T, nb::numpy, nb::c_contig, nb::device::cpu, Shape...>;
-template <class T>
-using List = Array<const T, nb::ndim<1>>;
-using Objects = nb::typed<nb::sequence, nb::object>;
 constexpr int kMostBlocks = 1 << 20;
-using slip::View;
-
-// Set when the interpreter begins to exit, and by which thread.
-std::atomic<bool> exiting{false};
-std::thread::id exiting_thread;
-
-// Lets other threads run Python while C++ works. A daemon thread that comes back after the
-// interpreter has begun to exit must not ask for the GIL: Python would end it by unwinding through
-// C++, which aborts the process. It waits for the end instead.
-class ReleasedGil {
-  public:
-    ReleasedGil() : state_(PyEval_SaveThread()) {}
-    ReleasedGil(const ReleasedGil&) = delete;
-    ~ReleasedGil() {
-        while (exiting && std::this_thread::get_id() != exiting_thread) pause();
-        PyEval_RestoreThread(state_);
-    }
-
-  private:
-    PyThreadState* state_;
-};
-
-// Holds buffers of Python objects open while C++ reads them.
-class Buffers {
-  public:
-    Buffers() = default;
-    Buffers(const Buffers&) = delete;
-    ~Buffers() {
-        for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
-    }
-
-    View add(nb::handle object) {
-        buffers_.emplace_back();
-        if (PyObject_GetBuffer(object.ptr(), &buffers_.back(), PyBUF_SIMPLE) != 0) {
-            buffers_.pop_back();
-            throw nb::python_error();
-        }
-        const Py_buffer& buffer = buffers_.back();
-        return {static_cast<const std::uint8_t*>(buffer.buf), static_cast<std::size_t>(buffer.len)};
-    }
-
-  private:
-    std::vector<Py_buffer> buffers_;
-};
-
-template <class T, int dimensions = 1>
-using Made = nb::ndarray<T, nb::numpy, nb::ndim<dimensions>>;
-
-// Not filled. `data` points to its elements.
-template <class T, class... Sizes>
-Made<T, 1 + sizeof...(Sizes)> make_array(T*& data, std::size_t count, Sizes... more) {
-    const std::size_t total = (count * ... * more);
-    data = new T[total ? total : 1];
-    nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    return Made<T, 1 + sizeof...(Sizes)>(data, {count, more...}, owner);
-}
-
-void same_length(std::size_t got, std::size_t expected, const char* name) {
-    if (got != expected) {
-        throw nb::value_error((std::string(name) + " has " + std::to_string(got) +
-                               " entries, expected " + std::to_string(expected))
-                                  .c_str());
-    }
-}
-
-bool lies_inside(std::uint64_t offset, std::uint64_t length, View data) {
-    return offset <= data.size() && length <= data.size() - offset;
-}
-
-bool is_side(std::size_t pixels) { return pixels >= 1 && pixels <= slip::kLongestSide; }
-
-slip::Filter checked_filter(int filter) {
-    if (!slip::is_filter(filter)) {
-        throw nb::value_error(("filter is " + std::to_string(filter) +
-                               ", expected 0 nearest, 1 lanczos, 2 bilinear, 3 bicubic or 4 box")
-                                  .c_str());
-    }
-    return static_cast<slip::Filter>(filter);
-}
-
-slip::PassOrder checked_order(int order) {
-    if (!slip::is_pass_order(order)) {
-        throw nb::value_error(
-            ("pass_order is " + std::to_string(order) + ", expected 0, 1 or 2").c_str());
-    }
-    return static_cast<slip::PassOrder>(order);
-}
 
 std::uint32_t crc32c(nb::handle data, std::uint32_t seed) {
     Buffers buffers;
@@ -250,59 +143,21 @@ nb::typed<nb::list, nb::object> coefficients(nb::handle picture) {
     return nb::borrow<nb::typed<nb::list, nb::object>>(components);
 }
 
-slip::Payloads checked_payloads(Buffers& buffers, Objects maps, const List<std::uint32_t>& map_ids,
-                                const List<std::uint64_t>& offsets,
-                                const List<std::uint64_t>& lengths,
-                                const std::optional<List<std::uint32_t>>& checksums) {
+Made<std::int32_t> decode_batch(Objects maps, List<std::uint32_t> map_ids,
+                                List<std::uint64_t> offsets, List<std::uint64_t> lengths,
+                                List<std::uint8_t> codings,
+                                std::optional<List<std::uint32_t>> checksums, Boxes boxes,
+                                List<std::uint8_t> flips, std::optional<Boxes> resized,
+                                Array<std::uint8_t, nb::shape<-1, -1, -1, 3>> out, int filter,
+                                int pass_order, int threads) {
     const std::size_t count = map_ids.shape(0);
-    same_length(offsets.shape(0), count, "offsets");
-    same_length(lengths.shape(0), count, "lengths");
-    if (checksums) same_length(checksums->shape(0), count, "checksums");
-    slip::Payloads payloads{{},
-                            map_ids.data(),
-                            offsets.data(),
-                            lengths.data(),
-                            checksums ? checksums->data() : nullptr};
-    for (nb::handle map : maps) payloads.maps.push_back(buffers.add(map));
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t id = payloads.map_ids[i];
-        if (id >= payloads.maps.size() ||
-            !lies_inside(payloads.offsets[i], payloads.lengths[i], payloads.maps[id]))
-            throw nb::value_error(
-                ("sample " + std::to_string(i) + " lies outside its map").c_str());
-    }
-    return payloads;
-}
-
-Made<std::int32_t> decode_batch(
-    Objects maps, List<std::uint32_t> map_ids, List<std::uint64_t> offsets,
-    List<std::uint64_t> lengths, List<std::uint8_t> codings,
-    std::optional<List<std::uint32_t>> checksums, Array<const std::int32_t, nb::shape<-1, 4>> boxes,
-    List<std::uint8_t> flips, std::optional<Array<const std::int32_t, nb::shape<-1, 4>>> resized,
-    Array<std::uint8_t, nb::shape<-1, -1, -1, 3>> out, int filter, int pass_order, int threads) {
-    const std::size_t count = map_ids.shape(0);
-    same_length(codings.shape(0), count, "codings");
-    same_length(boxes.shape(0), count, "boxes");
-    same_length(flips.shape(0), count, "flips");
-    if (resized) same_length(resized->shape(0), count, "resized");
     same_length(out.shape(0), count, "out");
-    if (count > 0 && !(is_side(out.shape(1)) && is_side(out.shape(2))))
-        throw nb::value_error("out must be 1 to 16777216 pixels high and wide");
-    if (std::any_of(codings.data(), codings.data() + count, [](auto c) { return c > 1; }))
-        throw nb::value_error("codings must be 0 or 1");
     Buffers buffers;
     const slip::Payloads payloads =
         checked_payloads(buffers, maps, map_ids, offsets, lengths, checksums);
-    const slip::Batch batch{payloads,
-                            codings.data(),
-                            boxes.data(),
-                            flips.data(),
-                            resized ? resized->data() : nullptr,
-                            out.data(),
-                            static_cast<int>(out.shape(1)),
-                            static_cast<int>(out.shape(2)),
-                            checked_filter(filter),
-                            checked_order(pass_order)};
+    slip::Batch batch = checked_batch(payloads, codings, boxes, flips, resized,
+                                      {out.shape(2), out.shape(1)}, filter, pass_order);
+    batch.out = out.data();
     std::int32_t* statuses;
     auto result = make_array(statuses, count);
     ReleasedGil released;
@@ -487,10 +342,7 @@ NB_MODULE(_native, m) {
         "Slipstream's native core: JPEG tiles, exact resize, checksums. Called by the package, not "
         "by users.";
 
-    nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
-        exiting_thread = std::this_thread::get_id();
-        exiting = true;
-    }));
+    nb::module_::import_("atexit").attr("register")(nb::cpp_function(ReleasedGil::stop_at_exit));
 
     m.attr("STATUS_OK") = static_cast<int>(slip::Status::ok);
     m.attr("STATUS_UNSUPPORTED") = static_cast<int>(slip::Status::unsupported);
@@ -547,4 +399,5 @@ NB_MODULE(_native, m) {
         "code"_a, "What a status means, in words.");
     m.def("resize", &resize, "src"_a, "out"_a.noconvert(), "filter"_a, "pass_order"_a,
           "Resize RGB pixels as Pillow does.");
+    bind_slices(m);
 }

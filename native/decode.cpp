@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "crop.h"
 #include "decode_file.h"
 #include "entropy.h"
 #include "finish.h"
@@ -15,22 +16,6 @@
 namespace slip {
 namespace SLIP_ISA {
 namespace {
-
-Region region_of(const Frame& frame, const Box& box) {
-    // The triangle filter looks one chroma sample, here one pixel, beyond the crop.
-    const int margin_x = frame.h_max > 1, margin_y = frame.v_max > 1;
-    const int x_end = std::min(box.x + box.width + margin_x, frame.width);
-    const int y_end = std::min(box.y + box.height + margin_y, frame.height);
-    return {std::max(box.x - margin_x, 0) / frame.mcu_width(),
-            Frame::ceil_div(x_end, frame.mcu_width()),
-            std::max(box.y - margin_y, 0) / frame.mcu_height(),
-            Frame::ceil_div(y_end, frame.mcu_height())};
-}
-
-bool inside(const Box& box, int width, int height) {
-    return box.width > 0 && box.height > 0 && box.x >= 0 && box.y >= 0 &&
-           box.width <= width - box.x && box.height <= height - box.y;
-}
 
 bool reserve_blocks(Scratch& scratch, std::size_t blocks) {
     return scratch.blocks.reserve(blocks * 64 * sizeof(std::int16_t)) &&
@@ -271,7 +256,7 @@ Status decode_with_libjpeg(const Picture& picture, const Box& box, const Target&
     const Status status = decode_file_whole(picture.data, picture.size, scratch.file, size);
     if (status != Status::ok) return status;
     Needed needed;
-    if (!inside(box, size.width, size.height) || !needed_for(target, box, needed))
+    if (!is_inside(box, size.width, size.height) || !needed_for(target, box, needed))
         return Status::box;
     return finish_pixels(scratch.file.data(), size.width, needed, target, scratch);
 }
@@ -283,7 +268,7 @@ Status decode_picture(const Picture& picture, const Box& box, const Target& targ
     JpegHeader& header = scratch.record.header;
     Needed needed;
     const auto possible = [&] {
-        return inside(box, header.frame.width, header.frame.height) &&
+        return is_inside(box, header.frame.width, header.frame.height) &&
                needed_for(target, box, needed);
     };
     if (picture.coding == Coding::tiles) {

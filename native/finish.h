@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "crop.h"
 #include "decode.h"
 #include "kernels.h"
 #include "resize.h"
@@ -21,45 +22,6 @@ struct PixelRows {
         separate(corner + y * stride, width, out, out + plane, out + 2 * plane);
     }
 };
-
-// The order hangs on the whole resize, however little of it is wanted.
-inline bool vertical_first(const Stretch& across, const Stretch& down, PassOrder order) {
-    switch (order) {
-        case PassOrder::horizontal_first: return false;
-        case PassOrder::tall_first:
-            return down.input > std::int64_t{100} * across.input && down.output < down.input;
-        case PassOrder::taller_first:
-            return down.input > down.output &&
-                   down.input - down.output > 2 * (across.input - across.output);
-    }
-    return false;
-}
-
-// What a target needs: parts of the two directions, and the box of the picture they are made of.
-struct Needed {
-    Stretch across, down;
-    Box box;
-};
-
-// False if the target's window is not inside the resized crop.
-inline bool needed_for(const Target& target, const Box& box, Needed& needed) {
-    const Window whole{target.width, target.height, 0, 0};
-    const Window& window = target.window ? *target.window : whole;
-    const auto fits = [](int full, int first, int count) {
-        return full <= kLongestSide && first >= 0 && count <= full && first <= full - count;
-    };
-    if (!fits(window.full_width, window.left, target.width) ||
-        !fits(window.full_height, window.top, target.height)) {
-        return false;
-    }
-    needed.across =
-        stretch_of(box.width, window.full_width, window.left, target.width, target.filter);
-    needed.down =
-        stretch_of(box.height, window.full_height, window.top, target.height, target.filter);
-    needed.box = {box.x + needed.across.begin, box.y + needed.down.begin, needed.across.size,
-                  needed.down.size};
-    return true;
-}
 
 // Turns the rows of a crop into the target. A row is three rows of bytes, red, green and blue;
 // `Rows` gives them one after the other. They are taken as soon as they can be had, while what they

@@ -38,7 +38,23 @@ void fill_look(DecodeTable& table, int code, int length, int symbol, bool is_dc)
 
 }  // namespace
 
+Status check_code(const HuffmanSpec& spec, bool is_dc) {
+    int code = 0, index = 0;
+    for (int length = 1; length <= 16; ++length, code <<= 1) {
+        const int count = spec.counts[length - 1];
+        if (code + count > 1 << length) return Status::huffman_table;
+        code += count;
+        index += count;
+    }
+    const auto is_size = [](std::uint8_t symbol) { return symbol <= 15; };
+    return !is_dc || std::all_of(spec.symbols, spec.symbols + index, is_size)
+               ? Status::ok
+               : Status::huffman_table;
+}
+
 Status build_decode_table(const HuffmanSpec& spec, bool is_dc, DecodeTable& table) {
+    const Status status = check_code(spec, is_dc);
+    if (status != Status::ok) return status;
     table.look.fill(0);
     table.max_code.fill(-1);
     table.first_symbol.fill(0);
@@ -48,11 +64,9 @@ Status build_decode_table(const HuffmanSpec& spec, bool is_dc, DecodeTable& tabl
     for (int length = 1; length <= 16; ++length, code <<= 1) {
         const int count = spec.counts[length - 1];
         if (count == 0) continue;
-        if (code + count > 1 << length) return Status::huffman_table;
         table.first_symbol[length] = index - code;
         for (int i = 0; i < count; ++i, ++code, ++index) {
             const int symbol = table.symbols[index];
-            if (is_dc && symbol > 15) return Status::huffman_table;
             if (length <= kLookBits) fill_look(table, code, length, symbol, is_dc);
         }
         table.max_code[length] = code - 1;

@@ -26,8 +26,10 @@ struct DecodeTable {
     std::array<std::uint8_t, 256> symbols;
 };
 
-// `symbols` of DC tables are magnitude sizes; of AC tables run and size. Checks that the code is a
-// prefix code.
+// Whether this is a prefix code, with symbols that a DC table may have if it is one.
+Status check_code(const HuffmanSpec& spec, bool is_dc);
+
+// `symbols` of DC tables are magnitude sizes; of AC tables run and size. Checks the code.
 Status build_decode_table(const HuffmanSpec& spec, bool is_dc, DecodeTable& table);
 
 struct EncodeTable {

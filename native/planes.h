@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "crop.h"
 #include "decode.h"
 #include "idct.h"
 #include "kernels.h"
@@ -12,11 +13,6 @@
 
 namespace slip {
 namespace SLIP_ISA {
-
-// MCUs to decode: columns [left, right) of rows [top, bottom).
-struct Region {
-    int left, right, top, bottom;
-};
 
 // Decoded samples of one component. Sample (x, y) of the whole plane is data[(y - top) * stride + x
 // - left].

@@ -106,3 +106,39 @@ def status_text(code: int) -> str:
 
 def resize(src: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')], filter: int, pass_order: int) -> None:
     """Resize RGB pixels as Pillow does."""
+
+class Slices:
+    """
+    Compressed tiles of a batch's crops for the GPU: planned when made, then written.
+    """
+
+    def __init__(self, maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], codings: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], checksums: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, boxes: Annotated[NDArray[numpy.int32], dict(shape=(None, 4), order='C', device='cpu', writable=False)], flips: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], resized: Annotated[NDArray[numpy.int32], dict(shape=(None, 4), order='C', device='cpu', writable=False)] | None, size: tuple[int, int], filter: int, pass_order: int, first: int, most_bytes: int, threads: int) -> None: ...
+
+    @property
+    def end(self) -> int:
+        """One past the last sample that was planned."""
+
+    @property
+    def pictures(self) -> int:
+        """How many of them are in the slot."""
+
+    @property
+    def statuses(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+        """One per sample planned; only those that are 0 are in the slot."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """
+        Bytes of slot, coefficients, planes and first pass; groups of each kernel.
+        """
+
+    def write(self, slot: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], threads: int) -> None:
+        """Fill the slot."""
+
+    def emulate(self, slot: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], values: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], verdicts: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """
+        Run the kernels' own source on the processor, over a slot that was written.
+        """
+
+def statuses_of_verdicts(verdicts: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+    """What the kernels found, as statuses."""

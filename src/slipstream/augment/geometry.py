@@ -5,6 +5,7 @@ A geometry is crops of the source, then at most one resize, then crops of the re
 for one picture, turns the numbers into pixels.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,16 @@ class Windows:
     filter: str
     refused: dict[int, str]
     padded: tuple[int, ...]
+
+    def at(self, places: Sequence[int]) -> "Windows":
+        """Those of some samples, in their order."""
+        number = {place: k for k, place in enumerate(places)}
+        return Windows(
+            self.boxes[places], self.resized[places], self.sizes[places], self.flips[places],
+            self.filter,
+            {number[k]: reason for k, reason in self.refused.items() if k in number},
+            tuple(number[k] for k in self.padded if k in number),
+        )  # fmt: skip
 
     def row(self, k: int) -> Window:
         """The numbers of sample `k` of the batch."""

@@ -1,7 +1,6 @@
 """The way of a batch to a CUDA device: page-locked memory, a copy stream, events."""
 
 import ctypes
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from slipstream.errors import UsageError
+from slipstream.loader.streams import give_back_stream, take_stream
 from slipstream.loader.structure import (
     has_method,
     is_dense,
@@ -18,11 +18,6 @@ from slipstream.loader.structure import (
     map_tensors,
     reachable_tensors,
 )
-
-# Streams nobody uses now, by device. The allocator keeps memory per stream, so a fresh stream for
-# every epoch would take its memory anew every time.
-_idle_streams: dict[int, list[torch.cuda.Stream]] = {}
-_idle_lock = threading.Lock()
 
 
 @dataclass
@@ -63,9 +58,7 @@ class CudaLane:
         with torch.cuda.device(target):
             index = torch.cuda.current_device()  # of plain "cuda": the caller's
         self.device = torch.device("cuda", index)
-        with _idle_lock:
-            idle = _idle_streams.setdefault(index, [])
-            self.stream = idle.pop() if idle else torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        self.stream = take_stream(self.device)
         # The source runs on the copy stream; what it works with may still be under way.
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
 
@@ -77,8 +70,7 @@ class CudaLane:
             with torch.cuda.stream(self.stream):
                 yield
         finally:
-            with _idle_lock:
-                _idle_streams[self.device.index].append(self.stream)
+            give_back_stream(self.stream)
 
     def send(self, batch: Any) -> tuple[Sent, list[object]]:
         """See `Lane`. The copy stream must be current."""

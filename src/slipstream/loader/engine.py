@@ -1,6 +1,5 @@
 """Whole batches from the native decoder, in this process. Pixels are written once, to stay."""
 
-import dataclasses
 import operator
 import time
 from typing import Any
@@ -12,17 +11,14 @@ import torch
 from slipstream import _native
 from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
-from slipstream.augment.pillow import apply as apply_by_pillow
 from slipstream.errors import CorruptDataset, UsageError
 from slipstream.loader.bad_samples import NEIGHBOURS, BadSample, NoNeighbour, neighbours
 from slipstream.loader.made import Made
 from slipstream.loader.memory import Memory, RecycledMemory
 from slipstream.loader.on_device import UnfinishedPixels
+from slipstream.loader.pixels import decode_windows
 from slipstream.loader.plan import Task
 from slipstream.loader.readers import Column, Errors, Indices, Pictures, Reader
-from slipstream.store.images import decode_rows, decode_whole, status_text
-
-Pixels = npt.NDArray[np.uint8]
 
 
 class Engine:
@@ -80,37 +76,27 @@ class Engine:
         """
         columns, errors = self.reader.read_columns(indices, self._memory, self._threads)
         for name in self.reader.pictures:
-            pixels, trouble = self.decode(name, indices, draws, epoch)
-            columns[name] = self._convert(pixels) if self._finish == "here" else pixels
+            columns[name], trouble = self._read_pictures(name, indices, draws, epoch)
             for place, reason in trouble.items():
                 errors.setdefault(place, reason)
         return columns, errors
 
-    def decode(
+    def _read_pictures(
         self, name: str, indices: Indices, draws: Indices, epoch: int
     ) -> tuple[torch.Tensor, Errors]:
-        """One picture field as uint8[N, H, W, 3], before it becomes what the pipeline ends in."""
         rows, errors = self.reader.open_pictures(name, indices, self._threads)
-        assert rows.widths is not None and rows.heights is not None
         windows = self.draw(rows, draws, epoch)
         size = self._common_size(windows, errors, indices)
+        return self._make_pixels(rows, windows, size, errors), errors
+
+    def _make_pixels(
+        self, rows: Pictures, windows: Windows, size: tuple[int, int], errors: Errors
+    ) -> torch.Tensor:
         converts = self._finish == "here" and self._lowered.finish.kind != "array"
-        scratch = self._scratch if converts else self._memory
-        out = scratch.empty((len(indices), size[1], size[0], 3), torch.uint8)
-        status = decode_rows(
-            rows, windows.boxes, size, filter=windows.filter, flips=windows.flips,
-            resized=windows.resized, out=out.numpy(), threads=self._threads,
-        )[1]  # fmt: skip
-        for k in np.flatnonzero(status).tolist():
-            if k not in windows.padded:
-                reason = f"picture cannot be decoded: {status_text(int(status[k]))}"
-                errors.setdefault(k, reason)
-        for k in windows.padded:
-            if k not in errors and k not in windows.refused:
-                _decode_padded(rows, windows, k, out.numpy(), errors)
-        for k, reason in windows.refused.items():
-            errors.setdefault(k, reason)
-        return out, errors
+        memory = self._scratch if converts else self._memory
+        pixels = memory.empty((len(rows.map_ids), size[1], size[0], 3), torch.uint8)
+        decode_windows(rows, windows, size, pixels.numpy(), errors, self._threads)
+        return self._convert(pixels) if converts else pixels
 
     def draw(self, rows: Pictures, draws: Indices, epoch: int) -> Windows:
         """The windows of these samples in this epoch."""
@@ -140,11 +126,8 @@ class Engine:
         return int(first[0]), int(first[1])
 
     def _convert(self, pixels: torch.Tensor) -> torch.Tensor:
-        kind = self._lowered.finish.kind
-        if kind == "array":
-            return pixels
         count, height, width, _ = pixels.shape
-        dtype = torch.uint8 if kind == "uint8" else torch.float32
+        dtype = torch.uint8 if self._lowered.finish.kind == "uint8" else torch.float32
         out = self._memory.empty((count, 3, height, width), dtype)
         table = None if self._table is None else self._table.numpy()
         _native.convert(pixels.numpy(), out.numpy(), table, self._threads)
@@ -222,20 +205,3 @@ def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 def _select(column: Column, keep: list[int]) -> Column:
     return column[keep] if isinstance(column, torch.Tensor) else [column[k] for k in keep]
-
-
-def _only(rows: Pictures, k: int) -> Any:
-    parts = {f.name: getattr(rows, f.name) for f in dataclasses.fields(rows) if f.name != "maps"}
-    own: Any = {name: None if part is None else part[k : k + 1] for name, part in parts.items()}
-    return dataclasses.replace(rows, **own)
-
-
-def _decode_padded(rows: Pictures, windows: Windows, k: int, out: Pixels, errors: Errors) -> None:
-    from PIL import Image
-
-    try:
-        whole = decode_whole(_only(rows, k), "picture")
-    except CorruptDataset as error:
-        errors[k] = error.what
-        return
-    out[k] = np.asarray(apply_by_pillow(windows.row(k), Image.fromarray(whole)))

@@ -415,5 +415,5 @@ def _check_own_arguments(seed: int, on_error: str, decode: str) -> None:
         raise UsageError(f"seed is {seed!r}, expected an integer from 0 to 2**64 - 1.")
     if on_error not in POLICIES:
         raise UsageError(f"on_error is {on_error!r}, expected one of {', '.join(POLICIES)}.")
-    if decode not in ("auto", "cpu"):
-        raise UsageError(f'decode is {decode!r}, expected "auto" or "cpu".')
+    if decode not in ("auto", "cpu", "gpu"):
+        raise UsageError(f'decode is {decode!r}, expected "auto", "cpu" or "gpu".')

@@ -161,7 +161,7 @@ def open_source(
     tasks = loader._tasks(epoch, position.start, sampled)
     if route.kind in (ENGINE, ROWS):
         memory: Memory = PinnedMemory() if to_cuda or pins else loader._memory
-        maker = _open_engine(loader, tasks, epoch, memory, on_device=to_cuda)
+        maker = _open_engine(loader, tasks, epoch, memory, device if to_cuda else None)
     elif route.kind == WORKERS:
         maker = _open_workers(loader, tasks, epoch, base_seed, pin=to_cuda)
     elif torch_iterator is None:
@@ -176,7 +176,7 @@ def open_source(
 
 
 def _open_engine(
-    loader: Any, tasks: Iterator[Task], epoch: int, memory: Memory, *, on_device: bool
+    loader: Any, tasks: Iterator[Task], epoch: int, memory: Memory, device: torch.device | None
 ) -> Any:
     choice = loader.choice
     route = choice.route
@@ -186,11 +186,7 @@ def _open_engine(
         small = rows.row_bytes * (loader.batch_size or 1) < _INLINE_BYTES
         makes = rows.make
     else:
-        engine = Engine(
-            route.reader, route.lowered, seed=loader.seed, threads=choice.workers, memory=memory,
-            on_error=loader.on_error, finish="on_device" if on_device else "here",
-            by_sample=loader._draws_by_sample(),
-        )  # fmt: skip
+        engine = _make_engine(loader, memory, device)
         small = (
             not route.reader.pictures
             and route.reader.row_bytes * (loader.batch_size or 1) < _INLINE_BYTES
@@ -204,6 +200,24 @@ def _open_engine(
     return ThreadedBatches(
         makes, tasks, threads=_ENGINE_THREADS, depth=max(_ENGINE_THREADS, choice.prefetch)
     )
+
+
+def _make_engine(loader: Any, memory: Memory, device: torch.device | None) -> Engine:
+    choice = loader.choice
+    route = choice.route
+    common: Any = {
+        "seed": loader.seed, "threads": choice.workers, "on_error": loader.on_error,
+        "by_sample": loader._draws_by_sample(),
+    }  # fmt: skip
+    if loader.decode == "gpu" and device is not None and route.reader.pictures:
+        # Imported here: it needs an extra.
+        from slipstream.loader.gpu_engine import GpuEngine
+
+        with torch.cuda.device(device):
+            target = torch.device("cuda", torch.cuda.current_device())
+        return GpuEngine(route.reader, route.lowered, device=target, **common)
+    finish = "here" if device is None else "on_device"
+    return Engine(route.reader, route.lowered, memory=memory, finish=finish, **common)
 
 
 class _InlineBatches:

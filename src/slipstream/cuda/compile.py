@@ -1,0 +1,124 @@
+"""Compiles the kernels for the GPU at hand and keeps the result on disk."""
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import tempfile
+import threading
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slipstream.errors import MissingExtra, UsageError
+
+_NAMES = (
+    "decode_segments",
+    "transform_blocks",
+    "resize_first",
+    "resize_second",
+    "place_pixels",
+)
+_OLDEST = (7, 5)  # that CUDA 13 compiles for
+_USE_CPU = 'Or decode on the CPU: Loader(..., decode="cpu").'
+_lock = threading.Lock()
+
+
+def why_not(device: torch.device) -> str:
+    """Why kernels cannot run there, and what to do about it; empty if they can."""
+    if device.type != "cuda":
+        return f"the GPU engine needs a CUDA device, not {device}"
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no CUDA device here"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < _OLDEST:
+        name = torch.cuda.get_device_name(device)
+        return f"{name} has compute capability {capability[0]}.{capability[1]}, 7.5 is needed"
+    try:
+        import cuda.core  # noqa: F401
+    except ImportError:
+        return "cuda-core is not installed: pip install 'slipstream[cuda]'"
+    return ""
+
+
+def load_kernels(device: torch.device) -> dict[str, Any]:
+    """The kernels, ready to launch on the device. Raises `UsageError`, `MissingExtra`."""
+    reason = why_not(device)
+    if reason:
+        kind = MissingExtra if "pip install" in reason else UsageError
+        raise kind(f"Cannot decode on {device}: {reason}. {_USE_CPU}")
+    with _lock:
+        return _load(device.index)
+
+
+@functools.cache
+def _load(index: int) -> dict[str, Any]:
+    from cuda.core import Device, ObjectCode
+
+    Device(index).set_current()
+    major, minor = torch.cuda.get_device_capability(index)
+    arch = f"sm_{major}{minor}"
+    sources = _sources()
+    key = _key(arch, sources)
+    path = cache_folder() / f"decode-{arch}-{key}.cubin"
+    code = None
+    with contextlib.suppress(OSError):
+        code = path.read_bytes()
+    if not code:
+        code = _compile(arch, sources)
+        _keep(path, code)
+    module = ObjectCode.from_cubin(code)
+    return {name: module.get_kernel(name) for name in _NAMES}
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "slipstream"
+
+
+def _sources() -> dict[str, str]:
+    folder = resources.files(__package__) / "kernels"
+    return {
+        entry.name: entry.read_text(encoding="utf-8")
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith((".cu", ".cuh"))
+    }
+
+
+def _options(arch: str) -> dict[str, Any]:
+    options: dict[str, Any] = {"arch": arch, "std": "c++17"}
+    if platform.machine() in ("aarch64", "arm64"):
+        # The CPU engine overflows as libjpeg-turbo does on this architecture.
+        options["define_macro"] = "SLIP_HOST_AARCH64"
+    return options
+
+
+def _key(arch: str, sources: dict[str, str]) -> str:
+    parts = [metadata.version("cuda-core"), str(sorted(_options(arch).items()))]
+    parts += [part for entry in sources.items() for part in entry]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def _compile(arch: str, sources: dict[str, str]) -> bytes:
+    from cuda.core import Program, ProgramOptions
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in sources.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        options = ProgramOptions(include_path=folder, **_options(arch))
+        program = Program(sources["decode.cu"], "c++", options)
+        code: bytes = bytes(program.compile("cubin").code)
+    return code
+
+
+def _keep(path: Path, code: bytes) -> None:
+    """Without a place to keep it the next process compiles again, which takes a second."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(code)
+        Path(file.name).replace(path)

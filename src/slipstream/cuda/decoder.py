@@ -1,0 +1,95 @@
+"""Pixels of a batch from its compressed tiles, on a CUDA device."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from slipstream import _native
+from slipstream.cuda.compile import load_kernels
+
+# Device memory of one slot and what is made of it, about; larger batches are decoded in parts.
+SLOT_BYTES = 1 << 30
+_THREADS = 256
+
+
+class Decoder:
+    """Runs the kernels on one device. Any thread, on its current stream.
+
+    Memory comes from torch's allocator and goes back to it at once: the order of the stream keeps
+    it safe. So host memory that is given here must stay until the stream has passed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._kernels = load_kernels(device)
+
+    def decode(
+        self, slices: _native.Slices, slot: torch.Tensor, values: torch.Tensor, out: torch.Tensor,
+        verdicts: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """Start to make the pictures of a slot that was written.
+
+        `slot` is page-locked, `values` [3, 256] what each byte becomes, of the type of `out`, which
+        is [N, 3, height, width] in any strides. `verdicts` is int32[N]; -1 in it stays where the
+        picture is fine.
+        """
+        _, coefficients, planes, middle, *groups = slices.sizes
+        huffman_groups, block_groups, pixel_groups = groups
+        on_device = slot.to(self.device, non_blocking=True)
+        # The first pass may overwrite the coefficients: they have been used by then.
+        shared = torch.empty(max(coefficients, middle), dtype=torch.uint8, device=self.device)
+        shared[:coefficients].zero_()
+        samples = torch.empty(planes, dtype=torch.uint8, device=self.device)
+        data, shared_at, samples_at = on_device.data_ptr(), shared.data_ptr(), samples.data_ptr()
+        self._launch("decode_segments", huffman_groups, 64, data, shared_at, verdicts.data_ptr())
+        self._launch("transform_blocks", block_groups, 128, data, shared_at, samples_at)
+        self._launch("resize_first", pixel_groups, _THREADS, data, samples_at, shared_at)
+        grid = (-(-out.shape[2] * out.shape[3] // _THREADS), slices.pictures)
+        self._launch("resize_second", grid, _THREADS, data, shared_at, *_output(out, values))
+
+    def place(
+        self, pixels: torch.Tensor, places: torch.Tensor, values: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        """Start to put pictures that are decoded, page-locked uint8[M, height, width, 3], into
+        their places of `out`. `places` is page-locked int32[M].
+        """
+        on_device = pixels.to(self.device, non_blocking=True)
+        where = places.to(self.device, non_blocking=True)
+        count, height, width, _ = pixels.shape
+        self._launch(
+            "place_pixels", (-(-height * width // _THREADS), count), _THREADS,
+            on_device.data_ptr(), where.data_ptr(), ctypes.c_uint32(width), ctypes.c_uint32(height),
+            *_output(out, values),
+        )  # fmt: skip
+
+    def _launch(self, name: str, grid: Any, block: int, *args: Any) -> None:
+        from cuda.core import LaunchConfig, launch
+
+        stream = _Stream(torch.cuda.current_stream(self.device))
+        launch(stream, LaunchConfig(grid=grid, block=block), self._kernels[name], *args)
+
+
+class _Stream:
+    """torch's stream, as cuda-core takes streams of others."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._handle = stream.cuda_stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def _output(out: torch.Tensor, values: torch.Tensor) -> tuple[Any, ...]:
+    picture, channel, row, column = out.stride()
+    return (
+        out.data_ptr(), values.data_ptr(), ctypes.c_uint64(picture), ctypes.c_uint32(channel),
+        ctypes.c_uint32(row), ctypes.c_uint32(column), ctypes.c_uint32(out.element_size()),
+    )  # fmt: skip
+
+
+def statuses_of(verdicts: torch.Tensor) -> npt.NDArray[np.int32]:
+    """What the kernels found, as the engine's statuses."""
+    return _native.statuses_of_verdicts(verdicts.numpy())

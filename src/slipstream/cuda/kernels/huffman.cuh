@@ -1,0 +1,182 @@
+// Huffman decoding of one segment: what one thread does.
+#pragma once
+
+#include "layout.cuh"
+
+namespace slip::cuda {
+
+constexpr int kLookBits = 10;
+constexpr int kLookups = 1 << kLookBits;
+constexpr int kMostCodes = 2 * kComponents;
+
+// Lookups answer most symbols: bits of code and magnitude together in bits 0-4, of the magnitude in 5-8, run of
+// zeros in 9-12. 0: the code is longer than a lookup.
+struct Table {
+    u16 look[kLookups];
+    // Of the codes of each length: the largest, left-aligned in 16 bits, plus one; and the number of its symbol
+    // minus the code. Lengths without codes have 0.
+    u32 end[17];
+    i32 first_symbol[17];
+};
+
+// For `lane` of `lanes` threads that build it together: all have to be through with one of the two
+// before any goes on to the next.
+SLIP_BOTH void build_lengths(const Code& code, Table& table, u32 lane) {
+    if (lane != 0) return;
+    u32 next = 0, index = 0;
+    for (u32 length = 1; length <= 16; ++length) {
+        const u32 count = code.counts[length - 1];
+        table.first_symbol[length] = static_cast<i32>(index) - static_cast<i32>(next);
+        next += count;
+        index += count;
+        table.end[length] = count ? next << (16 - length) : 0;
+        next <<= 1;
+    }
+}
+
+SLIP_BOTH u32 entry_of(u32 symbol, u32 length, bool is_dc) {
+    const u32 size = symbol & 15, run = is_dc ? 0 : symbol >> 4;
+    return (length + size) | size << 5 | run << 9;
+}
+
+// The code that `top`, the next 16 bits, begins with, if it is longer than `beyond` bits; 0 if none.
+SLIP_BOTH u32 find_code(const Table& table, const u8* symbols, u32 top, u32 beyond, u32 most,
+                        bool is_dc) {
+    for (u32 length = beyond + 1; length <= most; ++length) {
+        if (top < table.end[length]) {
+            const i32 number = static_cast<i32>(top >> (16 - length)) + table.first_symbol[length];
+            return entry_of(symbols[number & 255], length, is_dc);
+        }
+    }
+    return 0;
+}
+
+SLIP_BOTH void build_lookups(const Code& code, Table& table, bool is_dc, u32 lane, u32 lanes) {
+    for (u32 i = lane; i < kLookups; i += lanes) {
+        table.look[i] = static_cast<u16>(
+            find_code(table, code.symbols, i << (16 - kLookBits), 0, kLookBits, is_dc));
+    }
+}
+
+// The next bits of a segment, first bit on top. Words are read whole, and only those that hold bytes of the
+// segment; behind them the stream goes on with zeros, which the check at its end finds out.
+struct Stream {
+    const u32* next;
+    const u32* end;
+    u64 bits;
+    i32 count;
+    i32 read;  // bits so far, with those that stand in `bits`
+};
+
+SLIP_BOTH u32 from_big_endian(u32 word) {
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(word, 0, 0x0123);
+#else
+    return __builtin_bswap32(word);
+#endif
+}
+
+SLIP_BOTH void refill(Stream& s) {
+    if (s.count <= 32) {
+        const u64 word = s.next < s.end ? from_big_endian(*s.next) : 0;
+        ++s.next;
+        s.bits |= word << (32 - s.count);
+        s.count += 32;
+        s.read += 32;
+    }
+}
+
+SLIP_BOTH void consume(Stream& s, u32 bits) {
+    s.bits <<= bits;
+    s.count -= static_cast<i32>(bits);
+}
+
+SLIP_BOTH Stream start(const u8* slot, const Segment& segment) {
+    const u32 before = segment.at & 3;
+    Stream s{part<u32>(slot, segment.at - before),
+             part<u32>(slot, (segment.at + segment.bytes + 3) & ~3u), 0, 0,
+             -static_cast<i32>(8 * before)};
+    refill(s);
+    consume(s, 8 * before);
+    return s;
+}
+
+// The next symbol's entry; 0 if the bits are no code. Consumes code and magnitude.
+SLIP_BOTH u32 next_symbol(Stream& s, const Table& table, const u8* symbols, bool is_dc, i32& value) {
+    refill(s);
+    u32 entry = table.look[s.bits >> (64 - kLookBits)];
+    if (entry == 0) {
+        entry = find_code(table, symbols, static_cast<u32>(s.bits >> 48), kLookBits, 16, is_dc);
+        if (entry == 0) return 0;
+    }
+    const u32 total = entry & 31, size = entry >> 5 & 15;
+    // The magnitude; shifted in two steps, as there may be none.
+    const i32 magnitude = static_cast<i32>(s.bits << (total - size) >> 1 >> (63 - size));
+    const i32 half = (1 << size) >> 1;
+    value = magnitude < half ? magnitude - (1 << size) + 1 : magnitude;
+    consume(s, total);
+    return entry;
+}
+
+SLIP_BOTH u32 check_end(const Stream& s, bool bad, u32 bytes) {
+    if (bad) return kBadCode;
+    const i32 left = static_cast<i32>(8 * bytes) - (s.read - s.count);
+    if (left < 0) return kOverrun;
+    if (left > 7) return kLeftover;
+    const u64 ones = (u64{1} << left) - 1;
+    return left > 0 && s.bits >> (64 - left) != ones ? kLeftover : kFine;
+}
+
+// Position of the k-th coefficient in natural order.
+SLIP_BOTH u32 natural(u32 k, const u8* order) { return order[k]; }
+
+#define SLIP_NATURAL_ORDER                                                                       \
+    {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,     \
+     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,     \
+     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63}
+
+// Decodes one segment of a picture into its blocks, which are zero before. `tables` are the picture's, `order` is
+// the natural one. Returns kFine or what is wrong; then the blocks hold anything, and nothing else was touched.
+SLIP_BOTH u32 decode_segment(const u8* slot, const Picture& picture, u32 number, const Table* tables,
+                             const u8* order, i16* coefficients) {
+    const Segment segment = part<Segment>(slot, head_of(slot).segments_at)[picture.first_segment + number];
+    const Code* codes = part<Code>(slot, head_of(slot).codes_at) + picture.first_code;
+    const u32 row = number / picture.tiles_across, tile = number % picture.tiles_across;
+    const u32 first_mcu = tile * picture.tile_mcus;
+    const u32 left = picture.mcus_across - first_mcu;
+    const u32 mcus = left < picture.tile_mcus ? left : picture.tile_mcus;
+    i16* block = coefficients + (static_cast<u64>(picture.first_block) +
+                                 (row * picture.mcus_across + first_mcu) * picture.blocks_per_mcu) * 64;
+    Stream s = start(slot, segment);
+    u32 predictor[kComponents] = {0, 0, 0};  // unsigned: damaged data may wrap
+    bool bad = false;
+    for (u32 m = 0; m < mcus && !bad; ++m) {
+        for (u32 b = 0; b < picture.blocks_per_mcu && !bad; ++b, block += 64) {
+            const u32 c = picture.block_component[b];
+            const u32 dc = picture.components[c].dc, ac = picture.components[c].ac;
+            i32 value = 0;
+            bad = next_symbol(s, tables[dc], codes[dc].symbols, true, value) == 0;
+            const u32 before = c == 0 ? predictor[0] : c == 1 ? predictor[1] : predictor[2];
+            const u32 level = before + static_cast<u32>(value);
+            if (c == 0) {
+                predictor[0] = level;
+            } else if (c == 1) {
+                predictor[1] = level;
+            } else {
+                predictor[2] = level;
+            }
+            block[0] = static_cast<i16>(level);
+            for (u32 k = 0; k < 63 && !bad;) {
+                const u32 entry = next_symbol(s, tables[ac], codes[ac].symbols, false, value);
+                const u32 size = entry >> 5 & 15, run = entry >> 9;
+                if (entry != 0 && size == 0 && run != 15) break;  // end of the block
+                k += run + 1;
+                bad = entry == 0 || k > 63;
+                if (!bad && size != 0) block[natural(k, order)] = static_cast<i16>(value);
+            }
+        }
+    }
+    return check_end(s, bad, segment.bytes);
+}
+
+}  // namespace slip::cuda

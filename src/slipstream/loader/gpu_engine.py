@@ -1,0 +1,135 @@
+"""Batches whose pictures a GPU decodes: the processor copies compressed tiles, nothing else."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+
+from slipstream import _native
+from slipstream.augment.finish import Finish
+from slipstream.augment.geometry import Windows
+from slipstream.augment.lowering import Lowered
+from slipstream.cuda.decoder import SLOT_BYTES, Decoder
+from slipstream.loader.engine import Engine
+from slipstream.loader.made import Made
+from slipstream.loader.memory import PinnedMemory
+from slipstream.loader.pixels import decode_windows, rows_at, undecodable
+from slipstream.loader.plan import Task
+from slipstream.loader.readers import Errors, Pictures, Reader
+from slipstream.loader.streams import own_stream
+from slipstream.store.images import FILTERS, pass_order
+
+
+class GpuEngine(Engine):
+    """Makes batches with their pictures on the device, finished, equal to those of `Engine`.
+
+    What the kernels cannot read (pictures that were packed as files, windows that reach over an
+    edge) is decoded by the processor and put between the others.
+    """
+
+    def __init__(
+        self, reader: Reader, lowered: Lowered, *, device: torch.device, **rest: Any
+    ) -> None:
+        super().__init__(reader, lowered, memory=PinnedMemory(), finish="never", **rest)
+        self._device = device
+        self._decoder = Decoder(device)
+
+    def make(self, task: Task, epoch: int) -> Made:
+        """As `Engine.make`. All work on the device has ended: any stream may use the pictures."""
+        with own_stream(self._device) as stream:
+            made = super().make(task, epoch)
+            _wait(stream)
+        return made
+
+    def _make_pixels(
+        self, rows: Pictures, windows: Windows, size: tuple[int, int], errors: Errors
+    ) -> torch.Tensor:
+        finish, device = self._lowered.finish, self._device
+        out = empty_for(finish, len(rows.map_ids), size, device)
+        planes = out.permute(0, 3, 1, 2) if finish.kind == "array" else out
+        values = _values(finish, device)
+        verdicts = torch.full((len(rows.map_ids),), -1, dtype=torch.int32, device=device)
+        left = self._decode_slices(rows, windows, size, planes, values, verdicts, errors)
+        if left:
+            self._decode_here(rows, windows, size, left, planes, values, errors)
+        found = self._memory.empty((len(verdicts),), torch.int32)
+        found.copy_(verdicts, non_blocking=True)
+        _wait(torch.cuda.current_stream(device))
+        bad = np.flatnonzero(found.numpy() != -1)
+        statuses = _native.statuses_of_verdicts(found.numpy().view(np.uint32))
+        for k in bad.tolist():
+            errors.setdefault(k, undecodable(int(statuses[k])))
+        return out
+
+    def _decode_slices(
+        self, rows: Pictures, windows: Windows, size: tuple[int, int], planes: torch.Tensor,
+        values: torch.Tensor, verdicts: torch.Tensor, errors: Errors,
+    ) -> list[int]:  # fmt: skip
+        """Start the kernels on all they can decode; returns the places of the rest."""
+        count, first, left = len(rows.map_ids), 0, list(windows.padded)
+        assert rows.codings is not None
+        while first < count:
+            slices = _native.Slices(
+                rows.maps, rows.map_ids, rows.offsets, rows.lengths, rows.codings, rows.checksums,
+                windows.boxes, windows.flips, windows.resized, size, FILTERS[windows.filter],
+                pass_order(), first, SLOT_BYTES, self._threads,
+            )  # fmt: skip
+            slot = self._memory.empty((slices.sizes[0],), torch.uint8)
+            slices.write(slot.numpy(), self._threads)
+            if slices.pictures:
+                self._decoder.decode(slices, slot, values, planes, verdicts)
+            for k in np.flatnonzero(slices.statuses).tolist():
+                status = int(slices.statuses[k])
+                if status == _native.STATUS_UNSUPPORTED:
+                    left.append(first + k)
+                elif first + k not in windows.padded:
+                    errors.setdefault(first + k, undecodable(status))
+            first = slices.end
+        for k, reason in windows.refused.items():
+            errors.setdefault(k, reason)
+        return [k for k in left if k not in errors]
+
+    def _decode_here(
+        self, rows: Pictures, windows: Windows, size: tuple[int, int], left: list[int],
+        planes: torch.Tensor, values: torch.Tensor, errors: Errors,
+    ) -> None:  # fmt: skip
+        pixels = self._memory.empty((len(left), size[1], size[0], 3), torch.uint8)
+        trouble: Errors = {}
+        decode_windows(
+            rows_at(rows, left), windows.at(left), size, pixels.numpy(), trouble, self._threads
+        )
+        for k, reason in trouble.items():
+            errors.setdefault(left[k], reason)
+        places = self._memory.empty((len(left),), torch.int32)
+        places.copy_(torch.tensor(left, dtype=torch.int32))
+        self._decoder.place(pixels, places, values, planes)
+
+
+def empty_for(
+    finish: Finish, count: int, size: tuple[int, int], device: torch.device
+) -> torch.Tensor:
+    """Memory for `count` results of a pipeline."""
+    width, height = size
+    if finish.kind == "array":
+        return torch.empty((count, height, width, 3), dtype=torch.uint8, device=device)
+    dtype = torch.uint8 if finish.kind == "uint8" else torch.float32
+    return torch.empty((count, 3, height, width), dtype=dtype, device=device)
+
+
+@functools.lru_cache(maxsize=64)
+def _values(finish: Finish, device: torch.device) -> torch.Tensor:
+    table = finish.table()
+    if table is None:
+        table = torch.arange(256, dtype=torch.uint8).expand(3, 256)
+    values = table.contiguous().to(device)
+    # Made on whichever stream came first, used on others.
+    torch.cuda.current_stream(device).synchronize()
+    return values
+
+
+def _wait(stream: torch.cuda.Stream) -> None:
+    """Until the stream has passed, asleep: a thread that spins takes a core from the others."""
+    event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    event.record(stream)
+    event.synchronize()
