@@ -40,13 +40,12 @@ class PySlices {
         return result;
     }
 
-    std::array<std::size_t, 7> sizes() const {
+    std::array<std::size_t, 6> sizes() const {
         const slip::SliceSizes& s = slices_->sizes();
-        return {s.slot,           s.coefficients, s.planes,      s.middle,
-                s.huffman_groups, s.block_groups, s.pixel_groups};
+        return {s.slot, s.planes, s.middle, s.segment_groups, s.pixel_groups, s.most_codes};
     }
 
-    void write(Array<std::uint8_t, nb::ndim<1>> slot, int threads) const {
+    void write(Array<std::uint8_t, nb::ndim<1>> slot, int threads) {
         check_slot(slot);
         std::uint8_t* data = slot.data();
         ReleasedGil released;
@@ -111,9 +110,11 @@ void bind_slices(nb::module_& m) {
         .def_prop_ro("end", &PySlices::end, "One past the last sample that was planned.")
         .def_prop_ro("pictures", &PySlices::pictures, "How many of them are in the slot.")
         .def_prop_ro("statuses", &PySlices::statuses, nb::rv_policy::move,
-                     "One per sample planned; only those that are 0 are in the slot.")
+                     "One per sample planned; what is not 0 is of no use. Checksums are known "
+                     "after writing.")
         .def_prop_ro("sizes", &PySlices::sizes,
-                     "Bytes of slot, coefficients, planes and first pass; groups of each kernel.")
+                     "Bytes of slot, planes and first pass; groups of two kernels; codes of a "
+                     "picture at most.")
         .def("write", &PySlices::write, "slot"_a.noconvert(), "threads"_a, "Fill the slot.")
         .def("emulate", &PySlices::emulate, "slot"_a, "values"_a, "out"_a.noconvert(),
              "verdicts"_a.noconvert(),

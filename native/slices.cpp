@@ -87,8 +87,9 @@ void fill_component(const JpegHeader& header, int c, const Region& region, cuda:
     out.v_ratio = frame.v_max / component.v;
     out.across = static_cast<std::uint16_t>(component.h);
     out.down = static_cast<std::uint16_t>(component.v);
-    for (int k = 0; k < 64; ++k)
-        out.quant[k] = static_cast<std::int16_t>(header.quant[component.quant][k]);
+    const auto& quant = header.quant[component.quant];
+    for (std::size_t k = 0; k < 64; k += 2)
+        out.quant[k / 2] = quant[k] | static_cast<std::uint32_t>(quant[k + 1]) << 16;
 }
 
 void fill_blocks(const Frame& frame, cuda::Picture& out) {
@@ -111,10 +112,13 @@ T* part(std::uint8_t* slot, std::size_t at) {
 
 }  // namespace
 
-std::size_t Slices::Plan::device_bytes() const {
-    // The first pass overwrites the coefficients, which are not needed any more.
-    return data_bytes + plane_bytes +
-           std::max(blocks * 64 * sizeof(std::int16_t), pixels * sizeof(std::uint32_t));
+std::uint32_t Slices::Plan::segment_groups() const {
+    return groups_of(segments(), cuda::kSegmentGroup);
+}
+
+std::uint32_t Slices::Plan::pixel_groups() const {
+    return rows_per_group ? groups_of(static_cast<std::size_t>(needed.down.size), rows_per_group)
+                          : groups_of(pixels, cuda::kPixelGroup);
 }
 
 Slices::Slices(const Batch& batch, std::size_t first, std::size_t end, std::size_t most_bytes,
@@ -146,15 +150,19 @@ Slices::Slices(const Batch& batch, std::size_t first, std::size_t end, std::size
     arrange();
 }
 
+bool Slices::is_intact(std::size_t place) const {
+    const std::uint32_t* checksum = batch_.payloads.checksum(place);
+    const View data = batch_.payloads[place];
+    return !checksum || crc32c(data.data(), data.size()) == *checksum;
+}
+
 Status Slices::plan(std::size_t place, Plan& plan) const {
     if (static_cast<Coding>(batch_.codings[place]) != Coding::tiles) return Status::unsupported;
     const View data = batch_.payloads[place];
-    const std::uint32_t* checksum = batch_.payloads.checksum(place);
-    if (checksum && crc32c(data.data(), data.size()) != *checksum) return Status::checksum;
     TileRecord& record = plan.record;
     Status status = parse_tile_record(data.data(), data.size(), record);
     if (status == Status::ok) status = check_codes(record.header);
-    if (status != Status::ok) return status;
+    if (status != Status::ok) return is_intact(place) ? status : Status::checksum;
 
     const Frame& frame = record.header.frame;
     const std::int32_t* b = batch_.boxes + 4 * place;
@@ -174,6 +182,8 @@ Status Slices::plan(std::size_t place, Plan& plan) const {
     const bool both = across.input != across.output && down.input != down.output;
     plan.down_first =
         both && batch_.filter != Filter::nearest && vertical_first(across, down, batch_.order);
+    if (!plan.down_first && across.size <= cuda::kRowPixels)
+        plan.rows_per_group = cuda::kRowPixels / across.size;
     plan.pixels = plan.down_first ? std::size_t{1} * batch_.height * across.size
                                   : std::size_t{1} * batch_.width * down.size;
 
@@ -188,8 +198,6 @@ Status Slices::plan(std::size_t place, Plan& plan) const {
         for (int tile = plan.first_tile; tile < plan.end_tile; ++tile)
             plan.data_bytes += record.segment_length(index++);
     }
-    plan.blocks = std::size_t{1} * (region.right - region.left) * (region.bottom - region.top) *
-                  frame.blocks_per_mcu;
     for (int c = 0; c < frame.component_count; ++c)
         plan.plane_bytes += plane_size(frame.components[c], region).bytes();
     plan.place = place;
@@ -197,23 +205,21 @@ Status Slices::plan(std::size_t place, Plan& plan) const {
 }
 
 void Slices::arrange() {
-    std::size_t segments = 0, codes = 0, blocks = 0, planes = 0, pixels = 0;
+    std::size_t segments = 0, codes = 0, planes = 0, pixels = 0;
     for (Plan& plan : pictures_) {
         plan.first_segment = segments;
         plan.first_code = codes;
-        plan.first_block = blocks;
         plan.plane_at = planes;
         plan.first_pixel = pixels;
         segments += plan.segments();
-        codes += codes_of(plan.record.header).count;
-        blocks += plan.blocks;
+        const auto own_codes = static_cast<std::uint32_t>(codes_of(plan.record.header).count);
+        codes += own_codes;
+        sizes_.most_codes = std::max(sizes_.most_codes, own_codes);
         planes += plan.plane_bytes;
         pixels += plan.pixels;
-        sizes_.huffman_groups += groups_of(plan.segments(), cuda::kHuffmanGroup);
-        sizes_.block_groups += groups_of(plan.blocks, cuda::kBlockGroup);
-        sizes_.pixel_groups += groups_of(plan.pixels, cuda::kPixelGroup);
+        sizes_.segment_groups += plan.segment_groups();
+        sizes_.pixel_groups += plan.pixel_groups();
     }
-    sizes_.coefficients = blocks * 64 * sizeof(std::int16_t);
     sizes_.planes = planes;
     sizes_.middle = pixels * sizeof(std::uint32_t);
 
@@ -245,26 +251,30 @@ void Slices::arrange() {
     sizes_.slot = aligned(at + cuda::kReadable);
 }
 
-void Slices::write(std::uint8_t* slot, int threads) const {
+void Slices::write(std::uint8_t* slot, int threads) {
     const auto as_u32 = [](std::size_t value) { return static_cast<std::uint32_t>(value); };
-    *part<cuda::Head>(slot, 0) = {as_u32(pictures_.size()), as_u32(batch_.width),
-                                  as_u32(batch_.height),    as_u32(pictures_at_),
-                                  as_u32(segments_at_),     as_u32(codes_at_),
-                                  as_u32(groups_at_[0]),    as_u32(groups_at_[1]),
-                                  as_u32(groups_at_[2]),    as_u32(sizes_.slot)};
-    std::uint32_t groups[3] = {0, 0, 0};
-    for (std::size_t i = 0; i <= pictures_.size(); ++i) {
-        for (int g = 0; g < 3; ++g) part<std::uint32_t>(slot, groups_at_[g])[i] = groups[g];
-        if (i == pictures_.size()) break;
-        groups[0] += groups_of(pictures_[i].segments(), cuda::kHuffmanGroup);
-        groups[1] += groups_of(pictures_[i].blocks, cuda::kBlockGroup);
-        groups[2] += groups_of(pictures_[i].pixels, cuda::kPixelGroup);
+    *part<cuda::Head>(slot, 0) = {
+        as_u32(pictures_.size()), as_u32(batch_.width),  as_u32(batch_.height),
+        as_u32(pictures_at_),     as_u32(segments_at_),  as_u32(codes_at_),
+        as_u32(groups_at_[0]),    as_u32(groups_at_[1]), as_u32(sizes_.slot)};
+    auto *segment_groups = part<std::uint32_t>(slot, groups_at_[0]),
+         *pixel_groups = part<std::uint32_t>(slot, groups_at_[1]);
+    *segment_groups = *pixel_groups = 0;
+    for (const Plan& plan : pictures_) {
+        segment_groups[1] = *segment_groups + plan.segment_groups();
+        pixel_groups[1] = *pixel_groups + plan.pixel_groups();
+        ++segment_groups;
+        ++pixel_groups;
     }
     for (const auto& [axis, at] : axes_)
         std::memcpy(slot + at, axis->data(), axis->size() * sizeof(std::int32_t));
     std::memset(slot + sizes_.slot - cuda::kReadable, 0, cuda::kReadable);
-    parallel_for(pictures_.size(), threads,
-                 [&](std::size_t i) { write_picture(pictures_[i], slot); });
+    parallel_for(pictures_.size(), threads, [&](std::size_t i) {
+        // One after the other: what the checksum has read is copied out of the cache.
+        const std::size_t place = pictures_[i].place;
+        if (!is_intact(place)) statuses_[place - first_] = Status::checksum;
+        write_picture(pictures_[i], slot);
+    });
 }
 
 void Slices::write_picture(const Plan& plan, std::uint8_t* slot) const {
@@ -287,7 +297,6 @@ void Slices::write_picture(const Plan& plan, std::uint8_t* slot) const {
     fill_blocks(frame, out);
     out.planes = plan.plane_at;
     out.middle = plan.first_pixel;
-    out.first_block = as_u32(plan.first_block);
     out.first_segment = as_u32(plan.first_segment);
     out.segments = as_u32(plan.segments());
     out.first_code = as_u32(plan.first_code);
@@ -302,6 +311,8 @@ void Slices::write_picture(const Plan& plan, std::uint8_t* slot) const {
     out.blocks_per_mcu = as_u32(frame.blocks_per_mcu);
     out.x = plan.needed.box.x;
     out.y = plan.needed.box.y;
+    out.input_width = as_u32(plan.needed.across.size);
+    out.rows_per_group = as_u32(plan.rows_per_group);
     out.middle_width = as_u32(plan.down_first ? plan.needed.across.size : batch_.width);
     out.middle_height = as_u32(plan.down_first ? batch_.height : plan.needed.down.size);
     out.across_at = as_u32(plan.across_at);

@@ -16,8 +16,9 @@ namespace slip {
 // Bytes of device memory and groups of threads that a slot's kernels need.
 struct SliceSizes {
     std::size_t slot = 0;
-    std::size_t coefficients = 0, planes = 0, middle = 0;
-    std::uint32_t huffman_groups = 0, block_groups = 0, pixel_groups = 0;
+    std::size_t planes = 0, middle = 0;  // decoded samples, and the first pass of the resize
+    std::uint32_t segment_groups = 0, pixel_groups = 0;
+    std::uint32_t most_codes = 0;  // of any picture
 };
 
 // A batch on its way: first the plan is made, which says how large the slot must be, then it is
@@ -31,13 +32,14 @@ class Slices {
 
     // One past the last crop that was planned.
     std::size_t end() const { return first_ + statuses_.size(); }
-    // Of each crop planned; those that are not ok are not in the slot.
+    // Of each crop planned; those that are not ok are not in the slot, or of no use there.
+    // Checksums are looked at when bytes are copied: they are known after `write`.
     const std::vector<Status>& statuses() const { return statuses_; }
     std::size_t pictures() const { return pictures_.size(); }
     const SliceSizes& sizes() const { return sizes_; }
 
     // `slot` has sizes().slot bytes, at a multiple of 16.
-    void write(std::uint8_t* slot, int threads) const;
+    void write(std::uint8_t* slot, int threads);
 
   private:
     // One crop.
@@ -48,19 +50,25 @@ class Slices {
         PackedAxis across, down;
         int first_tile, end_tile;
         std::size_t data_bytes = 0;
-        std::size_t blocks = 0, plane_bytes = 0, pixels = 0;
+        std::size_t plane_bytes = 0, pixels = 0;
+        int rows_per_group = 0;
         bool down_first = false;
         // Where its parts start.
-        std::size_t data_at, first_block, plane_at, first_pixel, first_segment, first_code;
+        std::size_t data_at, plane_at, first_pixel, first_segment, first_code;
         std::size_t across_at, down_at;
         std::size_t place;
 
         std::size_t segments() const {
             return std::size_t{1} * (end_tile - first_tile) * (region.bottom - region.top);
         }
-        std::size_t device_bytes() const;
+        std::size_t device_bytes() const {
+            return data_bytes + plane_bytes + pixels * sizeof(std::uint32_t);
+        }
+        std::uint32_t segment_groups() const;
+        std::uint32_t pixel_groups() const;
     };
 
+    bool is_intact(std::size_t place) const;
     Status plan(std::size_t place, Plan& plan) const;
     void arrange();
     void write_picture(const Plan& plan, std::uint8_t* slot) const;
@@ -71,7 +79,7 @@ class Slices {
     std::vector<Plan> pictures_;
     std::vector<std::pair<PackedAxis, std::size_t>> axes_;  // each once, and where it goes
     SliceSizes sizes_;
-    std::size_t pictures_at_, segments_at_, codes_at_, groups_at_[3], data_at_;
+    std::size_t pictures_at_, segments_at_, codes_at_, groups_at_[2];
 };
 
 }  // namespace slip

@@ -17,7 +17,6 @@ from slipstream.errors import MissingExtra, UsageError
 
 _NAMES = (
     "decode_segments",
-    "transform_blocks",
     "resize_first",
     "resize_second",
     "place_pixels",

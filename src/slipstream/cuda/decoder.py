@@ -12,7 +12,10 @@ from slipstream.cuda.compile import load_kernels
 
 # Device memory of one slot and what is made of it, about; larger batches are decoded in parts.
 SLOT_BYTES = 1 << 30
+# As kernels/layout.cuh and huffman.cuh have it.
 _THREADS = 256
+_SEGMENTS = 64
+_TABLE_BYTES = 2184
 
 
 class Decoder:
@@ -36,19 +39,18 @@ class Decoder:
         is [N, 3, height, width] in any strides. `verdicts` is int32[N]; -1 in it stays where the
         picture is fine.
         """
-        _, coefficients, planes, middle, *groups = slices.sizes
-        huffman_groups, block_groups, pixel_groups = groups
+        _, planes, middle, segment_groups, pixel_groups, most_codes = slices.sizes
         on_device = slot.to(self.device, non_blocking=True)
-        # The first pass may overwrite the coefficients: they have been used by then.
-        shared = torch.empty(max(coefficients, middle), dtype=torch.uint8, device=self.device)
-        shared[:coefficients].zero_()
         samples = torch.empty(planes, dtype=torch.uint8, device=self.device)
-        data, shared_at, samples_at = on_device.data_ptr(), shared.data_ptr(), samples.data_ptr()
-        self._launch("decode_segments", huffman_groups, 64, data, shared_at, verdicts.data_ptr())
-        self._launch("transform_blocks", block_groups, 128, data, shared_at, samples_at)
-        self._launch("resize_first", pixel_groups, _THREADS, data, samples_at, shared_at)
+        narrowed = torch.empty(middle, dtype=torch.uint8, device=self.device)
+        data, samples_at, narrowed_at = (t.data_ptr() for t in (on_device, samples, narrowed))
+        self._launch(
+            "decode_segments", segment_groups, _SEGMENTS, data, samples_at, verdicts.data_ptr(),
+            shared_bytes=most_codes * _TABLE_BYTES,
+        )  # fmt: skip
+        self._launch("resize_first", pixel_groups, _THREADS, data, samples_at, narrowed_at)
         grid = (-(-out.shape[2] * out.shape[3] // _THREADS), slices.pictures)
-        self._launch("resize_second", grid, _THREADS, data, shared_at, *_output(out, values))
+        self._launch("resize_second", grid, _THREADS, data, narrowed_at, *_output(out, values))
 
     def place(
         self, pixels: torch.Tensor, places: torch.Tensor, values: torch.Tensor, out: torch.Tensor
@@ -65,21 +67,17 @@ class Decoder:
             *_output(out, values),
         )  # fmt: skip
 
-    def _launch(self, name: str, grid: Any, block: int, *args: Any) -> None:
+    def _launch(self, name: str, grid: Any, block: int, *args: Any, shared_bytes: int = 0) -> None:
         from cuda.core import LaunchConfig, launch
 
-        stream = _Stream(torch.cuda.current_stream(self.device))
-        launch(stream, LaunchConfig(grid=grid, block=block), self._kernels[name], *args)
+        config = LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes)
+        launch(self._stream(), config, self._kernels[name], *args)
 
+    def _stream(self) -> Any:
+        from cuda.core import Stream
 
-class _Stream:
-    """torch's stream, as cuda-core takes streams of others."""
-
-    def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._handle = stream.cuda_stream
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self._handle
+        handle = torch.cuda.current_stream(self.device).cuda_stream
+        return Stream.from_handle(handle)
 
 
 def _output(out: torch.Tensor, values: torch.Tensor) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
-// Huffman decoding of one segment: what one thread does.
+// Decoding of one segment, from bits to samples: what one thread does.
 #pragma once
 
+#include "idct.cuh"
 #include "layout.cuh"
 
 namespace slip::cuda {
@@ -19,10 +20,8 @@ struct Table {
     i32 first_symbol[17];
 };
 
-// For `lane` of `lanes` threads that build it together: all have to be through with one of the two
-// before any goes on to the next.
-SLIP_BOTH void build_lengths(const Code& code, Table& table, u32 lane) {
-    if (lane != 0) return;
+// The first half of building a table. The second, below, is for `lane` of `lanes` threads together.
+SLIP_BOTH void build_lengths(const Code& code, Table& table) {
     u32 next = 0, index = 0;
     for (u32 length = 1; length <= 16; ++length) {
         const u32 count = code.counts[length - 1];
@@ -118,8 +117,8 @@ SLIP_BOTH u32 next_symbol(Stream& s, const Table& table, const u8* symbols, bool
     return entry;
 }
 
-SLIP_BOTH u32 check_end(const Stream& s, bool bad, u32 bytes) {
-    if (bad) return kBadCode;
+// After the last block: less than a byte must be left, all ones.
+SLIP_BOTH u32 check_end(const Stream& s, u32 bytes) {
     const i32 left = static_cast<i32>(8 * bytes) - (s.read - s.count);
     if (left < 0) return kOverrun;
     if (left > 7) return kLeftover;
@@ -127,56 +126,79 @@ SLIP_BOTH u32 check_end(const Stream& s, bool bad, u32 bytes) {
     return left > 0 && s.bits >> (64 - left) != ones ? kLeftover : kFine;
 }
 
-// Position of the k-th coefficient in natural order.
-SLIP_BOTH u32 natural(u32 k, const u8* order) { return order[k]; }
-
+// Positions of a block's coefficients in natural order, in the order in which they are coded.
 #define SLIP_NATURAL_ORDER                                                                       \
     {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,     \
      41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,     \
      30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63}
 
-// Decodes one segment of a picture into its blocks, which are zero before. `tables` are the picture's, `order` is
-// the natural one. Returns kFine or what is wrong; then the blocks hold anything, and nothing else was touched.
+// DC values of the components before the block at hand. Unsigned: damaged data may wrap. An array would not stay in
+// registers.
+struct Predictors {
+    u32 first, second, third;
+
+    SLIP_BOTH u32 advance(u32 component, i32 difference) {
+        const u32 level = (component == 0 ? first : component == 1 ? second : third) + static_cast<u32>(difference);
+        if (component == 0) first = level;
+        if (component == 1) second = level;
+        if (component == 2) third = level;
+        return level;
+    }
+};
+
+// The coefficients of one block into `block`, which is zero before. False if the bits are no codes, or too many.
+SLIP_BOTH bool decode_block(Stream& s, const Table& dc, const u8* dc_symbols, const Table& ac,
+                            const u8* ac_symbols, const u8* order, u32 component,
+                            Predictors& predictors, i16* block) {
+    i32 value = 0;
+    if (next_symbol(s, dc, dc_symbols, true, value) == 0) return false;
+    block[0] = static_cast<i16>(predictors.advance(component, value));
+    for (u32 k = 0; k < 63;) {
+        const u32 entry = next_symbol(s, ac, ac_symbols, false, value);
+        const u32 size = entry >> 5 & 15, run = entry >> 9;
+        if (entry != 0 && size == 0 && run != 15) break;  // end of the block
+        k += run + 1;
+        if (entry == 0 || k > 63) return false;
+        if (size != 0) block[order[k]] = static_cast<i16>(value);
+    }
+    return true;
+}
+
+// A thread's block, a little apart from those of its neighbours: rows of all threads would lie in one bank of shared
+// memory otherwise.
+constexpr int kBlockWords = 33;
+
+// Decodes segment `number` of a picture into its planes. `tables` are the picture's, `order` is the natural one, `words`
+// are this thread's. Returns kFine or what is wrong; then its samples are anything, and nothing else was touched.
 SLIP_BOTH u32 decode_segment(const u8* slot, const Picture& picture, u32 number, const Table* tables,
-                             const u8* order, i16* coefficients) {
-    const Segment segment = part<Segment>(slot, head_of(slot).segments_at)[picture.first_segment + number];
-    const Code* codes = part<Code>(slot, head_of(slot).codes_at) + picture.first_code;
+                             const u8* order, u32* words, u8* planes) {
+    const Head& head = head_of(slot);
+    const Segment segment = part<Segment>(slot, head.segments_at)[picture.first_segment + number];
+    const Code* codes = part<Code>(slot, head.codes_at) + picture.first_code;
     const u32 row = number / picture.tiles_across, tile = number % picture.tiles_across;
     const u32 first_mcu = tile * picture.tile_mcus;
     const u32 left = picture.mcus_across - first_mcu;
     const u32 mcus = left < picture.tile_mcus ? left : picture.tile_mcus;
-    i16* block = coefficients + (static_cast<u64>(picture.first_block) +
-                                 (row * picture.mcus_across + first_mcu) * picture.blocks_per_mcu) * 64;
+    i16* block = reinterpret_cast<i16*>(words);
     Stream s = start(slot, segment);
-    u32 predictor[kComponents] = {0, 0, 0};  // unsigned: damaged data may wrap
-    bool bad = false;
-    for (u32 m = 0; m < mcus && !bad; ++m) {
-        for (u32 b = 0; b < picture.blocks_per_mcu && !bad; ++b, block += 64) {
+    Predictors predictors{0, 0, 0};
+    for (int i = 0; i < 32; ++i) words[i] = 0;
+    for (u32 m = 0; m < mcus; ++m) {
+        for (u32 b = 0; b < picture.blocks_per_mcu; ++b) {
             const u32 c = picture.block_component[b];
-            const u32 dc = picture.components[c].dc, ac = picture.components[c].ac;
-            i32 value = 0;
-            bad = next_symbol(s, tables[dc], codes[dc].symbols, true, value) == 0;
-            const u32 before = c == 0 ? predictor[0] : c == 1 ? predictor[1] : predictor[2];
-            const u32 level = before + static_cast<u32>(value);
-            if (c == 0) {
-                predictor[0] = level;
-            } else if (c == 1) {
-                predictor[1] = level;
-            } else {
-                predictor[2] = level;
+            const Component& component = picture.components[c];
+            if (!decode_block(s, tables[component.dc], codes[component.dc].symbols, tables[component.ac],
+                              codes[component.ac].symbols, order, c, predictors, block)) {
+                return kBadCode;
             }
-            block[0] = static_cast<i16>(level);
-            for (u32 k = 0; k < 63 && !bad;) {
-                const u32 entry = next_symbol(s, tables[ac], codes[ac].symbols, false, value);
-                const u32 size = entry >> 5 & 15, run = entry >> 9;
-                if (entry != 0 && size == 0 && run != 15) break;  // end of the block
-                k += run + 1;
-                bad = entry == 0 || k > 63;
-                if (!bad && size != 0) block[natural(k, order)] = static_cast<i16>(value);
-            }
+            const u32 x = 8 * ((first_mcu + m) * component.across + picture.block_column[b]);
+            const u32 y = 8 * (row * component.down + picture.block_row[b]);
+            idct_block(words, component.quant,
+                       planes + picture.planes + component.plane + static_cast<u64>(y) * component.stride + x,
+                       component.stride);
         }
     }
-    return check_end(s, bad, segment.bytes);
+    return check_end(s, segment.bytes);
 }
 
 }  // namespace slip::cuda

@@ -55,37 +55,39 @@ SLIP_BOTH u32 to_sample(i32 value) {
     return as_byte(level + 128);
 }
 
-// A block's 64 coefficients, in natural order, into 8 rows of 8 samples.
-SLIP_BOTH void idct_block(const i16* block, const i16* quant, u8* out, i32 stride) {
-    i32 columns[8][8];  // [column][row]
-    for (int x = 0; x < 8; ++x) {
-        i32 in[8], sums[8];
-        for (int y = 0; y < 8; ++y) in[y] = low_16(times(block[8 * y + x], quant[8 * y + x]));
-        idct_eight(in, sums);
-        for (int y = 0; y < 8; ++y) columns[x][y] = round_to_16<11>(sums[y]);
+SLIP_BOTH i32 first_of(u32 two) { return low_16(static_cast<i32>(two)); }
+SLIP_BOTH i32 second_of(u32 two) { return static_cast<i32>(two) >> 16; }
+SLIP_BOTH u32 pair_of(i32 first, i32 second) {
+    return (static_cast<u32>(first) & 0xFFFF) | static_cast<u32>(second) << 16;
+}
+
+// A block's 64 coefficients, in natural order, two in a word, into 8 rows of 8 samples. Leaves them zero, for the next
+// block. Between the passes numbers go back to where they came from: 64 of them would take too many registers.
+SLIP_BOTH void idct_block(u32* block, const u32* quant, u8* out, i32 stride) {
+    for (int x = 0; x < 4; ++x) {
+        i32 in[2][8], sums[2][8];
+        for (int y = 0; y < 8; ++y) {
+            const u32 two = block[4 * y + x], factors = quant[4 * y + x];
+            in[0][y] = low_16(times(first_of(two), first_of(factors)));
+            in[1][y] = low_16(times(second_of(two), second_of(factors)));
+        }
+        idct_eight(in[0], sums[0]);
+        idct_eight(in[1], sums[1]);
+        for (int y = 0; y < 8; ++y)
+            block[4 * y + x] = pair_of(round_to_16<11>(sums[0][y]), round_to_16<11>(sums[1][y]));
     }
     for (int y = 0; y < 8; ++y) {
         i32 in[8], sums[8];
-        for (int x = 0; x < 8; ++x) in[x] = columns[x][y];
+        for (int x = 0; x < 4; ++x) {
+            in[2 * x] = first_of(block[4 * y + x]);
+            in[2 * x + 1] = second_of(block[4 * y + x]);
+            block[4 * y + x] = 0;
+        }
         idct_eight(in, sums);
-        u32 words[2] = {0, 0};
-        for (int x = 0; x < 8; ++x) words[x / 4] |= to_sample(sums[x]) << 8 * (x % 4);
-        u32* row = reinterpret_cast<u32*>(out + y * stride);
-        row[0] = words[0];
-        row[1] = words[1];
+        u64 samples = 0;
+        for (int x = 0; x < 8; ++x) samples |= static_cast<u64>(to_sample(sums[x])) << 8 * x;
+        *reinterpret_cast<u64*>(out + y * stride) = samples;
     }
-}
-
-// Block `number` of a picture, counted as they are coded, into its plane.
-SLIP_BOTH void transform_block(const Picture& picture, u32 number, const i16* coefficients, u8* planes) {
-    const u32 mcu = number / picture.blocks_per_mcu, b = number % picture.blocks_per_mcu;
-    const u32 row = mcu / picture.mcus_across, column = mcu % picture.mcus_across;
-    const Component& component = picture.components[picture.block_component[b]];
-    const u32 x = 8 * (column * component.across + picture.block_column[b]);
-    const u32 y = 8 * (row * component.down + picture.block_row[b]);
-    u8* out = planes + picture.planes + component.plane + static_cast<u64>(y) * component.stride + x;
-    idct_block(coefficients + (static_cast<u64>(picture.first_block) + number) * 64, component.quant, out,
-               component.stride);
 }
 
 }  // namespace slip::cuda

@@ -8,16 +8,17 @@ namespace slip::cuda {
 
 constexpr int kComponents = 3;
 constexpr int kMcuBlocks = 10;       // at most, in an MCU
-constexpr int kHuffmanGroup = 64;    // segments that a group of threads decodes
-constexpr int kBlockGroup = 128;     // blocks that a group transforms
-constexpr int kPixelGroup = 1024;    // pixels of the first pass that a group makes
+constexpr int kSegmentGroup = 64;    // segments that a group of threads decodes
+constexpr int kPixelThreads = 256;   // threads of a group that makes pixels
+constexpr int kRowPixels = 4096;     // pixels of whole rows that a group keeps at hand …
+constexpr int kPixelGroup = 1024;    // … or results it makes, where a row is longer
 constexpr int kReadable = 8;         // bytes behind the data that may be read
 
 struct Head {
     u32 pictures, width, height;  // width and height: of every result
     u32 pictures_at, segments_at, codes_at;
     // Numbers of the first group of each picture, and of the end, for each kernel.
-    u32 huffman_groups_at, block_groups_at, pixel_groups_at;
+    u32 segment_groups_at, pixel_groups_at;
     u32 bytes;
 };
 
@@ -42,14 +43,13 @@ struct Component {
     i32 h_ratio, v_ratio;   // pixels per sample
     u16 across, down;       // its blocks in an MCU
     u16 dc, ac;             // its codes, counted from the picture's first
-    i16 quant[64];          // in natural order
+    u32 quant[32];          // in natural order, two in a word
 };
 
 struct Picture {
     Component components[kComponents];
     u64 planes;       // offset of its planes in theirs
     u64 middle;       // number of the first pixel of its first pass
-    u32 first_block;  // number of its first block of coefficients
     u32 first_segment, segments;
     u32 first_code, dc_codes, codes;  // those of DC coefficients come first
     u32 component_count, colour;
@@ -58,7 +58,9 @@ struct Picture {
     // Of each block of an MCU: its component, and its place among that component's blocks there.
     u8 block_component[kMcuBlocks], block_column[kMcuBlocks], block_row[kMcuBlocks];
     i32 x, y;                            // of the crop's needed part
+    u32 input_width;                     // of that part
     u32 middle_width, middle_height;     // size of the first pass's result
+    u32 rows_per_group;                  // rows that a group makes of it; 0: kPixelGroup pixels
     u32 across_at, down_at;              // axes: see Axis
     u32 mirror, upside_down, down_first;
     u32 place;  // in the batch

@@ -26,7 +26,30 @@ SLIP_BOTH u32 weigh(const Axis& axis, u32 i, Read read) {
     return pack_pixel(round_weighted(red), round_weighted(green), round_weighted(blue));
 }
 
-// Pixel `number` of a picture's first pass, row by row.
+// Rows [first, end) of the crop's needed part into `kept`, for `lane` of `lanes` threads.
+SLIP_BOTH void keep_rows(const Picture& picture, u32 first, u32 end, const u8* planes, u32* kept, u32 lane,
+                         u32 lanes) {
+    const u32 count = (end - first) * picture.input_width;
+    for (u32 i = lane; i < count; i += lanes) {
+        const u32 y = i / picture.input_width, x = i - y * picture.input_width;
+        kept[i] = pixel_at(picture, planes, static_cast<i32>(x), static_cast<i32>(first + y));
+    }
+}
+
+// The same rows of the first pass, which goes across them.
+SLIP_BOTH void first_pass_of_rows(const u8* slot, const Picture& picture, u32 first, u32 end, const u32* kept,
+                                  u32* middle, u32 lane, u32 lanes) {
+    const Axis axis = axis_at(slot, picture.across_at);
+    const u32 width = picture.middle_width, count = (end - first) * width;
+    u32* own = middle + picture.middle + static_cast<u64>(first) * width;
+    for (u32 i = lane; i < count; i += lanes) {
+        const u32 y = i / width, x = i - y * width;
+        const u32* row = kept + y * picture.input_width;
+        own[i] = weigh(axis, x, [&](i32 column) { return row[column]; });
+    }
+}
+
+// Pixel `number` of the first pass, row by row, where it goes down or rows are too long to be kept.
 SLIP_BOTH void first_pass(const u8* slot, const Picture& picture, u32 number, const u8* planes, u32* middle) {
     const u32 y = number / picture.middle_width, x = number % picture.middle_width;
     const Axis axis = axis_at(slot, picture.down_first ? picture.down_at : picture.across_at);
