@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kAlignment = 16;
 constexpr std::size_t kCachedAxisBytes = 128 << 20;
 // Crops are planned in so many at a time, so that a limit does not mean planning all for nothing.
-constexpr std::size_t kPlanStep = 4096;
+constexpr std::size_t kPlanStep = 1024;
 
 std::size_t aligned(std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -123,30 +123,34 @@ std::uint32_t Slices::Plan::pixel_groups() const {
 
 Slices::Slices(const Batch& batch, std::size_t first, std::size_t end, std::size_t most_bytes,
                int threads)
-    : batch_(batch), first_(first) {
-    bool full = false;
+    : batch_(batch), first_(first), end_(first) {
     std::size_t total = 0;
-    for (std::size_t at = first; at < end && !full; at += kPlanStep) {
-        const std::size_t count = std::min(kPlanStep, end - at);
-        std::vector<Plan> plans(count);
-        std::vector<Status> statuses(count);
+    for (bool full = false; end_ < end && !full;) {
+        const std::size_t count = std::min(kPlanStep, end - end_), before = pictures_.size();
+        pictures_.resize(before + count);
+        statuses_.resize(statuses_.size() + count);
+        Status* statuses = statuses_.data() + (end_ - first_);
         parallel_for(count, threads, [&](std::size_t i) {
             try {
-                statuses[i] = plan(at + i, plans[i]);
+                statuses[i] = plan(end_ + i, pictures_[before + i]);
             } catch (const std::bad_alloc&) {
                 statuses[i] = Status::memory;
             }
         });
-        for (std::size_t i = 0; i < count && !full; ++i) {
-            if (statuses[i] == Status::ok) {
-                total += plans[i].device_bytes();
-                full = total > most_bytes && !pictures_.empty();
-                if (full) break;
-                pictures_.push_back(std::move(plans[i]));
-            }
-            statuses_.push_back(statuses[i]);
+        std::size_t kept = before, i = 0;
+        for (; i < count; ++i) {
+            if (statuses[i] != Status::ok) continue;
+            Plan& plan = pictures_[before + i];
+            total += plan.device_bytes();
+            full = total > most_bytes && kept > 0;
+            if (full) break;
+            if (kept != before + i) pictures_[kept] = std::move(plan);
+            ++kept;
         }
+        pictures_.resize(kept);
+        end_ += i;
     }
+    statuses_.resize(end_ - first_);
     arrange();
 }
 

@@ -31,7 +31,7 @@ class Slices {
            int threads);
 
     // One past the last crop that was planned.
-    std::size_t end() const { return first_ + statuses_.size(); }
+    std::size_t end() const { return end_; }
     // Of each crop planned; those that are not ok are not in the slot, or of no use there.
     // Checksums are looked at when bytes are copied: they are known after `write`.
     const std::vector<Status>& statuses() const { return statuses_; }
@@ -74,7 +74,7 @@ class Slices {
     void write_picture(const Plan& plan, std::uint8_t* slot) const;
 
     const Batch& batch_;
-    std::size_t first_;
+    std::size_t first_, end_;
     std::vector<Status> statuses_;
     std::vector<Plan> pictures_;
     std::vector<std::pair<PackedAxis, std::size_t>> axes_;  // each once, and where it goes

@@ -22,7 +22,8 @@ _WAYS = {
 @dataclass
 class Choice:
     """The way batches take (`path`) and why; how many workers or threads make them, how many
-    batches ahead, and why. `history` has one line for every change that "auto" made.
+    batches ahead, and why; where pictures are decoded (`decode`), and why. `history` has one line
+    for everything that "auto" measured or changed.
     """
 
     path: str
@@ -31,6 +32,9 @@ class Choice:
     workers: int
     prefetch: int
     workers_why: str
+    # Who decodes pictures, where there is a choice.
+    decode: str = ""
+    decode_why: str = ""
     history: list[str] = field(default_factory=list)
 
     @classmethod
@@ -60,6 +64,8 @@ class Choice:
         ]
         if self.workers:
             lines.append(f"  {unit}: {self.workers} ({self.workers_why}), {self.prefetch} ahead")
+        if self.decode:
+            lines.append(f"  decode: {self.decode} ({self.decode_why})")
         if loader.device is not None and torch.device(loader.device).type == "cuda":
             lines.append(f"  device: {loader.device}, copied ahead on a stream of its own")
         rank, world = rank_and_world()

@@ -11,6 +11,7 @@ from slipstream.augment.finish import Finish
 from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
 from slipstream.cuda.decoder import SLOT_BYTES, Decoder
+from slipstream.loader.balance import Balance
 from slipstream.loader.engine import Engine
 from slipstream.loader.made import Made
 from slipstream.loader.memory import PinnedMemory
@@ -29,10 +30,17 @@ class GpuEngine(Engine):
     """
 
     def __init__(
-        self, reader: Reader, lowered: Lowered, *, device: torch.device, **rest: Any
+        self,
+        reader: Reader,
+        lowered: Lowered,
+        *,
+        device: torch.device,
+        balance: Balance,
+        **rest: Any,
     ) -> None:
         super().__init__(reader, lowered, memory=PinnedMemory(), finish="never", **rest)
         self._device = device
+        self._balance = balance
         self._decoder = Decoder(device)
 
     def make(self, task: Task, epoch: int) -> Made:
@@ -50,7 +58,8 @@ class GpuEngine(Engine):
         planes = out.permute(0, 3, 1, 2) if finish.kind == "array" else out
         values = _values(finish, device)
         verdicts = torch.full((len(rows.map_ids),), -1, dtype=torch.int32, device=device)
-        left = self._decode_slices(rows, windows, size, planes, values, verdicts, errors)
+        first = len(rows.map_ids) - round(self._balance.share * len(rows.map_ids))
+        left = self._decode_slices(rows, windows, size, first, planes, values, verdicts, errors)
         if left:
             self._decode_here(rows, windows, size, left, planes, values, errors)
         found = self._memory.empty((len(verdicts),), torch.int32)
@@ -63,11 +72,13 @@ class GpuEngine(Engine):
         return out
 
     def _decode_slices(
-        self, rows: Pictures, windows: Windows, size: tuple[int, int], planes: torch.Tensor,
-        values: torch.Tensor, verdicts: torch.Tensor, errors: Errors,
+        self, rows: Pictures, windows: Windows, size: tuple[int, int], first: int,
+        planes: torch.Tensor, values: torch.Tensor, verdicts: torch.Tensor, errors: Errors,
     ) -> list[int]:  # fmt: skip
-        """Start the kernels on all they can decode; returns the places of the rest."""
-        count, first, left = len(rows.map_ids), 0, list(windows.padded)
+        """Start the kernels on all they can decode from place `first` on; returns the places that
+        are left.
+        """
+        count, left = len(rows.map_ids), sorted({*range(first), *windows.padded})
         assert rows.codings is not None
         while first < count:
             slices = _native.Slices(

@@ -152,6 +152,7 @@ class Loader(DataLoader[T_co]):
         # Of workers that are kept: torch draws no other for them.
         self._kept_seed: int | None = None
         self._tuner: Any = None
+        self._balance: Any = None
         self._memory = RecycledMemory(keep=8)
         self._shelf = SlotShelf()
 
@@ -291,7 +292,7 @@ class Loader(DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """All but processes and memory, which stay with this one."""
-        own = {"_pool": None, "_kept_seed": None, "_memory": None, "_shelf": None}
+        own = {"_pool": None, "_kept_seed": None, "_memory": None, "_shelf": None, "_balance": None}
         return {**self.__dict__, **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ class Reader(Protocol):
     """Samples by number: pictures as rows for the decoder, everything else as finished columns."""
 
     pictures: tuple[str, ...]
+    tiles: bool  # whether pictures are packed such that a GPU can decode them
     row_bytes: int  # of a sample without its pictures, about
 
     def __len__(self) -> int: ...
@@ -62,6 +63,7 @@ class PackedReader:
         self._dataset = dataset
         self._fields = dataset.fields
         self.pictures = tuple(f.name for f in self._fields if f.kind in PICTURES)
+        self.tiles = any(f.kind == "jpeg" for f in self._fields)
         self.row_bytes = sum(f.payload_bytes or _GUESS_BYTES for f in self._fields)
 
     def __len__(self) -> int:
@@ -163,6 +165,7 @@ class FileReader:
     """Samples of a list of `(path, label)`: `(picture, label)`, as torchvision's ImageFolder."""
 
     pictures: tuple[str, ...] = ("image",)
+    tiles = False
     row_bytes = 8
 
     def __init__(self, samples: Sequence[tuple[str, int]]) -> None:
@@ -195,6 +198,7 @@ class FileReader:
 class FolderReader:
     """Samples of a folder that `open_dataset` has opened."""
 
+    tiles = False
     row_bytes = 64
 
     def __init__(self, dataset: FolderDataset) -> None:

@@ -1,5 +1,6 @@
 """Opens what makes the batches of one iteration, and puts the stages behind one another."""
 
+import functools
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -9,8 +10,10 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from slipstream.loader.auto import DEFAULT_PREFETCH, MOST_PREFETCH, AutoCount
+from slipstream.loader.balance import Balance
 from slipstream.loader.collating import collate_here
 from slipstream.loader.cuda_lane import CudaLane, Sent
+from slipstream.loader.decoding import balance_of
 from slipstream.loader.engine import Engine
 from slipstream.loader.fetching import fetch
 from slipstream.loader.made import Made
@@ -32,6 +35,7 @@ from slipstream.loader.worker_batches import WorkerBatches
 # Smaller batches are made sooner than handed from one thread to another.
 _INLINE_BYTES = 1 << 18
 _ENGINE_THREADS = 2
+_MOST_GPU_THREADS = 4
 _SPARE_SLOTS = 2
 
 
@@ -146,20 +150,34 @@ class _PinLane:
         return None
 
 
+def _device_of(loader: Any) -> torch.device | None:
+    """Where batches are to go; of plain "cuda" the caller's current one."""
+    if loader.device is None:
+        return None
+    device = torch.device(loader.device)
+    if device == torch.device("cuda") and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
 def open_source(
     loader: Any, base_seed: int, torch_iterator: Any, sampled: Iterator[Any] | None
 ) -> Source:
     """Start making the batches of the iteration that the loader's position has begun."""
     position = loader._position
     epoch = position.running_epoch
-    device = None if loader.device is None else torch.device(loader.device)
+    device = _device_of(loader)
     to_cuda = device is not None and device.type == "cuda"
     pins = loader.pin_memory and torch.accelerator.is_available() and not to_cuda
     choice = loader.choice
     route = choice.route
+    balance = balance_of(loader, device if to_cuda else None)
     lane: Lane | None = CudaLane(device) if to_cuda and device is not None else None
     tasks = loader._tasks(epoch, position.start, sampled)
-    if route.kind in (ENGINE, ROWS):
+    maker: Any
+    if balance is not None and device is not None:
+        maker = _open_gpu_engine(loader, tasks, epoch, device, balance)
+    elif route.kind in (ENGINE, ROWS):
         memory: Memory = PinnedMemory() if to_cuda or pins else loader._memory
         maker = _open_engine(loader, tasks, epoch, memory, device if to_cuda else None)
     elif route.kind == WORKERS:
@@ -179,45 +197,50 @@ def _open_engine(
     loader: Any, tasks: Iterator[Task], epoch: int, memory: Memory, device: torch.device | None
 ) -> Any:
     choice = loader.choice
-    route = choice.route
-    makes: Any
-    if route.kind == ROWS:
+    reader = choice.route.reader
+    if choice.route.kind == ROWS:
         rows = TensorRows(loader.dataset, memory)
+        makes: Any = rows.make
         small = rows.row_bytes * (loader.batch_size or 1) < _INLINE_BYTES
-        makes = rows.make
     else:
-        engine = _make_engine(loader, memory, device)
-        small = (
-            not route.reader.pictures
-            and route.reader.row_bytes * (loader.batch_size or 1) < _INLINE_BYTES
-        )
-
-        def makes(task: Task) -> Made:
-            return engine.make(task, epoch)
-
+        finish = "here" if device is None else "on_device"
+        engine = Engine(
+            reader, choice.route.lowered, threads=choice.workers, memory=memory, finish=finish,
+            **_engine_arguments(loader),
+        )  # fmt: skip
+        makes = functools.partial(engine.make, epoch=epoch)
+        small = not reader.pictures and reader.row_bytes * (loader.batch_size or 1) < _INLINE_BYTES
     if small:
         return _InlineBatches(makes, tasks)
-    return ThreadedBatches(
-        makes, tasks, threads=_ENGINE_THREADS, depth=max(_ENGINE_THREADS, choice.prefetch)
-    )
+    depth = max(_ENGINE_THREADS, choice.prefetch)
+    return ThreadedBatches(makes, tasks, threads=_ENGINE_THREADS, depth=depth)
 
 
-def _make_engine(loader: Any, memory: Memory, device: torch.device | None) -> Engine:
-    choice = loader.choice
-    route = choice.route
-    common: Any = {
-        "seed": loader.seed, "threads": choice.workers, "on_error": loader.on_error,
+def _engine_arguments(loader: Any) -> dict[str, Any]:
+    return {
+        "seed": loader.seed,
+        "on_error": loader.on_error,
         "by_sample": loader._draws_by_sample(),
-    }  # fmt: skip
-    if loader.decode == "gpu" and device is not None and route.reader.pictures:
-        # Imported here: it needs an extra.
-        from slipstream.loader.gpu_engine import GpuEngine
+    }
 
-        with torch.cuda.device(device):
-            target = torch.device("cuda", torch.cuda.current_device())
-        return GpuEngine(route.reader, route.lowered, device=target, **common)
-    finish = "here" if device is None else "on_device"
-    return Engine(route.reader, route.lowered, memory=memory, finish=finish, **common)
+
+def _open_gpu_engine(
+    loader: Any, tasks: Iterator[Task], epoch: int, device: torch.device, balance: Balance
+) -> ThreadedBatches:
+    # Imported here: without a GPU it is not needed.
+    from slipstream.loader.gpu_engine import GpuEngine
+
+    choice = loader.choice
+    # Each thread prepares a batch by itself and then waits for the GPU; together they keep it busy.
+    # Waking helpers for one batch would cost more than they save.
+    threads = max(_ENGINE_THREADS, min(choice.workers, _MOST_GPU_THREADS))
+    engine = GpuEngine(
+        choice.route.reader, choice.route.lowered, device=device, balance=balance,
+        threads=max(1, choice.workers // threads), **_engine_arguments(loader),
+    )  # fmt: skip
+    makes = functools.partial(engine.make, epoch=epoch)
+    depth = max(threads, choice.prefetch)
+    return ThreadedBatches(makes, tasks, threads=threads, depth=depth, observe=balance.observe)
 
 
 class _InlineBatches:

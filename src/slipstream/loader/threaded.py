@@ -75,8 +75,11 @@ class ThreadedBatches:
     """
 
     def __init__(
-        self, make: Callable[[Task], Made], tasks: Iterator[Task], *, threads: int, depth: int
-    ) -> None:
+        self, make: Callable[[Task], Made], tasks: Iterator[Task], *, threads: int, depth: int,
+        observe: Callable[[float], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`observe` is told how long the loop waited for each batch."""
+        self.observe = observe or (lambda wait_s: None)
         self._shared = _Shared(make)
         self._tasks = tasks
         self._depth = depth
