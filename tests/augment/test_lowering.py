@@ -41,7 +41,7 @@ def test_the_usual_training_pipeline(lib: SimpleNamespace) -> None:
     assert lowered.finish.kind == "array"
     assert lowered.describe() == (
         "engine: RandomResizedCrop(224), RandomHorizontalFlip(p=0.5);"
-        " as given: ColorJitter (not known to the engine), ToTensor"
+        " as given: ColorJitter (draws and rounds in its own way), ToTensor"
     )
 
 

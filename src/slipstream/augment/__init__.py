@@ -1,5 +1,15 @@
 """Transforms of pictures: what of a pipeline the native engine can do, and the rest."""
 
+from slipstream.augment.batch_ops import (
+    ColorJitter,
+    CutMix,
+    GaussianBlur,
+    Mixup,
+    RandAugment,
+    RandomErasing,
+    RandomGrayscale,
+    TrivialAugmentWide,
+)
 from slipstream.augment.ops import (
     CenterCrop,
     Normalize,
@@ -14,12 +24,20 @@ from slipstream.augment.ops import (
 
 __all__ = [
     "CenterCrop",
+    "ColorJitter",
+    "CutMix",
+    "GaussianBlur",
+    "Mixup",
     "Normalize",
     "PILToTensor",
+    "RandAugment",
     "RandomCrop",
+    "RandomErasing",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "RandomVerticalFlip",
     "Resize",
     "ToTensor",
+    "TrivialAugmentWide",
 ]

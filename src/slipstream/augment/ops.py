@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
+
+from slipstream.errors import UsageError
+
 Size = int | tuple[int, int]
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Op:
@@ -70,7 +75,28 @@ class RandomVerticalFlip(Op):
 
 @dataclass(frozen=True)
 class ToTensor(Op):
-    """float32[3, height, width] between 0 and 1."""
+    """Floats[3, height, width] between 0 and 1, of type `dtype`; batches in `memory_format`.
+
+    All that follows is computed in float32 and rounded once, in the end.
+
+    >>> ToTensor(torch.float16, torch.channels_last)
+    ToTensor(dtype=torch.float16, memory_format=torch.channels_last)
+    """
+
+    dtype: torch.dtype = torch.float32
+    memory_format: torch.memory_format = torch.contiguous_format
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _FLOATS:
+            raise UsageError(
+                f"ToTensor gives float32, float16 or bfloat16, not {self.dtype}. PILToTensor gives"
+                " bytes."
+            )
+        if self.memory_format not in (torch.contiguous_format, torch.channels_last):
+            raise UsageError(
+                "ToTensor's memory_format is torch.contiguous_format or torch.channels_last, got"
+                f" {self.memory_format}."
+            )
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,23 @@ torchvision is never imported. A rule reads a transform's attributes and adds wh
 may do something else.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from slipstream.augment.batch_rules import BATCH_RULES
+from slipstream.augment.draft import (
+    Draft,
+    NotLowered,
+    Rule,
+    Size,
+    as_number,
+    as_range,
+    as_side,
+)
 from slipstream.augment.finish import Channels, Finish
 from slipstream.augment.steps import (
     LEFT_RIGHT,
@@ -23,10 +32,8 @@ from slipstream.augment.steps import (
     RandomCrop,
     Resize,
     ResizeEdge,
-    Step,
 )
 
-Size = tuple[int, int]
 # Pillow's numbers and torchvision's names; Pillow does "nearest-exact" as its "nearest".
 _FILTERS: dict[object, str] = {
     0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box",
@@ -40,38 +47,6 @@ _ALTERED = (
 )  # fmt: skip
 
 
-class NotLowered(Exception):
-    """The engine cannot take this transform over; the text says why."""
-
-
-@dataclass(frozen=True)
-class Draft:
-    """What the transforms so far do: steps, and what is known of the picture after them."""
-
-    exact: bool
-    steps: tuple[Step, ...] = ()
-    size: Size | None = None  # width, height of all pictures now, where they are alike
-    least: Size = (1, 1)  # no picture is smaller now
-    resized: bool = False
-    flipped: bool = False
-    filter: str = "bilinear"
-    finish: Finish = field(default_factory=Finish)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def is_tensor(self) -> bool:
-        """Whether torchvision has made a tensor of the picture by now."""
-        return self.finish.kind != "array"
-
-    def add(self, *steps: Step, **changes: Any) -> "Draft":
-        """This draft with further steps and changed knowledge."""
-        return replace(self, steps=self.steps + steps, **changes)
-
-
-# A rule gives the new draft and the transform's short name for people.
-Rule = Callable[[Draft, Any, int], tuple[Draft, str]]
-
-
 def rule_for(transform: object) -> Rule | None:
     """The rule of this transform's very class, or None.
 
@@ -80,7 +55,8 @@ def rule_for(transform: object) -> Rule | None:
     own = getattr(transform, "__dict__", {})
     if any(own.get(name) for name in _ALTERED):
         return None
-    return _RULES.get(qualified_name(transform))
+    name = qualified_name(transform)
+    return _RULES.get(name) or BATCH_RULES.get(name)
 
 
 def qualified_name(transform: object) -> str:
@@ -99,7 +75,9 @@ def is_compose(transform: object) -> bool:
 
 def _resize(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
     filter = _filter(transform.interpolation)
-    longest = _side(limit) if (limit := getattr(transform, "max_size", None)) is not None else None
+    longest = (
+        as_side(limit) if (limit := getattr(transform, "max_size", None)) is not None else None
+    )
     size = transform.size
     if size is None and longest is not None:
         return _resize_edge(draft, ResizeEdge(None, longest), filter, f"max_size={longest}")
@@ -108,7 +86,7 @@ def _resize(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
         return _resize_to(draft, target, filter, f"Resize({_words(target)})")
     if isinstance(size, Sequence) and len(size) == 1:
         size = size[0]
-    short = _side(size)
+    short = as_side(size)
     if longest is not None and longest <= short:
         raise NotLowered(f"max_size {longest} is not larger than size {short}")
     shown = f"{short}" if longest is None else f"{short}, max_size={longest}"
@@ -152,7 +130,7 @@ def _check_resize(draft: Draft, filter: str, name: str) -> tuple[str, ...]:
 
 def _random_resized_crop(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
     size, filter = _size(transform.size), _filter(transform.interpolation)
-    scale, ratio = _range(transform.scale, "scale"), _range(transform.ratio, "ratio")
+    scale, ratio = as_range(transform.scale, "scale"), as_range(transform.ratio, "ratio")
     if ratio[0] <= 0:
         raise NotLowered(f"ratio {ratio} is not above 0")
     name = f"RandomResizedCrop({_words(size)})"
@@ -185,7 +163,7 @@ def _random_crop(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
 
 def _flip(axis: int) -> Rule:
     def rule(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
-        p = _number(transform.p, "p")
+        p = as_number(transform.p, "p")
         name = f"{type(transform).__name__}(p={p:g})"
         return draft.add(Flip(axis, p, op), flipped=True), name
 
@@ -198,7 +176,10 @@ def _to_tensor(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
     _want_picture(draft)
     if torch.get_default_dtype() != torch.float32:
         raise NotLowered(f"torch's default dtype is {_dtype_name(torch.get_default_dtype())}")
-    return replace(draft, finish=Finish("float", "divide", planar=True)), "ToTensor"
+    dtype = getattr(transform, "dtype", torch.float32)
+    last = getattr(transform, "memory_format", None) is torch.channels_last
+    finish = Finish("float", "divide", planar=True, dtype=dtype, channels_last=last)
+    return replace(draft, finish=finish), "ToTensor"
 
 
 def _pil_to_tensor(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
@@ -237,10 +218,10 @@ def _convert_image_dtype(draft: Draft, transform: Any, _: int) -> tuple[Draft, s
 
 
 def _converted(finish: Finish, dtype: torch.dtype, scale: Any) -> Finish:
-    now = torch.uint8 if finish.kind == "uint8" else torch.float32
+    now = torch.uint8 if finish.kind == "uint8" else finish.dtype
     if dtype == now:
         return finish
-    if dtype != torch.float32:
+    if dtype != torch.float32 or finish.kind == "float":
         raise NotLowered(f"gives {_dtype_name(dtype)}; the engine gives uint8 and float32")
     return replace(finish, kind="float", scale=scale)
 
@@ -289,17 +270,11 @@ def _is_v2(transform: object) -> bool:
     return type(transform).__module__.startswith("torchvision.transforms.v2.")
 
 
-def _side(value: Any) -> int:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
-        return int(value)
-    raise NotLowered(f"size {value!r} is not a number of pixels")
-
-
 def _size(value: Any) -> Size:
     """Width and height of torchvision's size: a number, or (number,), or (height, width)."""
     if isinstance(value, Sequence) and len(value) in (1, 2):
-        return _side(value[-1]), _side(value[0])
-    return _side(value), _side(value)
+        return as_side(value[-1]), as_side(value[0])
+    return as_side(value), as_side(value)
 
 
 def _filter(interpolation: Any) -> str:
@@ -308,21 +283,6 @@ def _filter(interpolation: Any) -> str:
     if filter is None:
         raise NotLowered(f"interpolation {name!r}")
     return filter
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, (int, float, np.floating)) and math.isfinite(value):
-        return float(value)
-    raise NotLowered(f"{name} {value!r} is not a number")
-
-
-def _range(value: Any, name: str) -> tuple[float, float]:
-    if not isinstance(value, Sequence) or len(value) != 2:
-        raise NotLowered(f"{name} {value!r} is not (min, max)")
-    low, high = _number(value[0], name), _number(value[1], name)
-    if not 0 <= low <= high:
-        raise NotLowered(f"{name} {value!r} is not (min, max)")
-    return low, high
 
 
 def _channels(value: Any, name: str) -> Channels:

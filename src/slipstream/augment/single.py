@@ -1,5 +1,6 @@
-"""One op on one picture, outside of the engine: behind a transform that only Python knows."""
+"""Ops on one picture, outside of the engine: behind a transform that only Python knows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,8 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from slipstream.augment.lowering import lower
+from slipstream.augment.finish import Finish
+from slipstream.augment.lowering import Lowered, lower
 from slipstream.augment.ops import Normalize, Op, RandomHorizontalFlip, RandomVerticalFlip
 from slipstream.augment.pillow import apply
 from slipstream.errors import UsageError
@@ -17,21 +19,38 @@ def apply_one(op: Op, picture: Any) -> Any:
     """`op` on a Pillow picture, or on a tensor where it can be; random numbers are torch's."""
     if isinstance(picture, torch.Tensor):
         return _on_tensor(op, picture)
-    if isinstance(picture, np.ndarray):
-        picture = Image.fromarray(picture)
-    if not isinstance(picture, Image.Image):
-        raise UsageError(f"{op} wants a Pillow picture or a tensor, got {type(picture).__name__}.")
     lowered = lower(op, exact=True)
     if lowered.rest:
         raise UsageError(f"{op}: {lowered.why}.")
+    return _on_picture(lowered, op, picture)
+
+
+def apply_ops(ops: Sequence[Op], picture: Any) -> Any:
+    """All of them, rounded as in a batch: once, in the end."""
+    if isinstance(picture, torch.Tensor):
+        for op in ops:
+            picture = _on_tensor(op, picture)
+        return picture
+    return _on_picture(lower(list(ops), exact=True), ops, picture)
+
+
+def _on_picture(lowered: Lowered, what: object, picture: Any) -> Any:
+    if isinstance(picture, np.ndarray):
+        picture = Image.fromarray(picture)
+    if not isinstance(picture, Image.Image):
+        raise UsageError(
+            f"{what} wants a Pillow picture or a tensor, got {type(picture).__name__}."
+        )
+    _refuse_mixing(lowered)
     picture = picture.convert("RGB")
     windows = lowered.geometry.draw([picture.width], [picture.height], _draw)
     if windows.refused:
         raise ValueError(windows.refused[0])
     picture = apply(windows.row(0), picture)
-    if lowered.finish.kind == "array":
+    if lowered.finish.kind == "array" and not lowered.stages and not lowered.rest:
         return picture
-    return lowered.finish.apply(np.asarray(picture))
+    result = lowered.complete(np.array(picture), _draw)
+    return Image.fromarray(result) if isinstance(result, np.ndarray) else result
 
 
 def _draw(op: int, blocks: int) -> npt.NDArray[np.uint32]:
@@ -48,4 +67,20 @@ def _on_tensor(op: Op, picture: torch.Tensor) -> torch.Tensor:
     if isinstance(op, (RandomHorizontalFlip, RandomVerticalFlip)):
         axis = -1 if isinstance(op, RandomHorizontalFlip) else -2
         return picture.flip(axis) if float(torch.rand(())) < op.p else picture
-    raise UsageError(f"{op} wants a Pillow picture, got a tensor. Put it before ToTensor.")
+    lowered = lower(op, exact=True)
+    _refuse_mixing(lowered)
+    if not lowered.stages:
+        raise UsageError(f"{op} wants a Pillow picture, got a tensor. Put it before ToTensor.")
+    values = picture if picture.dtype == torch.uint8 else picture.to(torch.float32)
+    step = lowered.stages[0]
+    assert not isinstance(step, Finish)
+    drawn = step.draw(_draw, picture.shape[-2], picture.shape[-1])
+    return step.apply(values.unsqueeze(0), drawn)[0].to(picture.dtype)
+
+
+def _refuse_mixing(lowered: Lowered) -> None:
+    if lowered.mixes:
+        raise UsageError(
+            "Mixup and CutMix mix the pictures of a batch, and this is one. Give them to the"
+            " loader: transform=…"
+        )

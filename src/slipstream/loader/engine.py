@@ -9,12 +9,15 @@ import numpy.typing as npt
 import torch
 
 from slipstream import _native
+from slipstream.augment.batch import DrawnBatch, draw_batch, planes_of
 from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
+from slipstream.augment.steps import Random
 from slipstream.errors import CorruptDataset, UsageError
 from slipstream.loader.bad_samples import NEIGHBOURS, BadSample, NoNeighbour, neighbours
+from slipstream.loader.following import Moved, follow
 from slipstream.loader.made import Made
-from slipstream.loader.memory import Memory, RecycledMemory
+from slipstream.loader.memory import Memory, PinnedMemory, RecycledMemory
 from slipstream.loader.on_device import UnfinishedPixels
 from slipstream.loader.pixels import decode_windows
 from slipstream.loader.plan import Task
@@ -43,27 +46,58 @@ class Engine:
         self._on_error = on_error
         self._finish = finish
         self._table = lowered.finish.table()
+        followers = lowered.followers
+        # Those that the pipeline is for; masks are pictures, too.
+        self.pictures = tuple(name for name in reader.pictures if name not in followers.masks)
+        if followers and not self.pictures:
+            raise UsageError(f"{followers.describe()}, and there is no picture in a sample.")
         self._scratch = RecycledMemory(keep=4)
 
     def make(self, task: Task, epoch: int) -> Made:
         """One batch. Raises `CorruptDataset` for a bad sample unless `on_error` says otherwise."""
         started, cpu = time.perf_counter(), time.thread_time()
         indices = as_numbers(task.indices, len(self.reader))
-        columns, errors = self.read(indices, epoch, self._draws(task.key, indices))
+        draws = self._draws(task.key, indices)
+        columns, errors = self.read(indices, epoch, draws)
         bad: list[BadSample] = []
         if errors:
-            columns, bad = self._mend(task.key, indices, columns, errors, epoch)
+            columns, draws, bad = self._mend(task.key, indices, draws, columns, errors, epoch)
         made_s = time.perf_counter() - started
         if len(bad) == len(indices) and self._on_error == "skip":
             return Made(None, 0, fetch_s=made_s, bad=bad)
-        nbytes = sum(c.nbytes for c in columns.values() if isinstance(c, torch.Tensor))
+        finished: dict[str, Any] = dict(columns)
+        self._finish_pictures(finished, epoch, draws)
+        nbytes = sum(getattr(column, "nbytes", 0) for column in finished.values())
         left = len(indices) - (len(bad) if self._on_error == "skip" else 0)
-        if self._finish == "on_device":
-            finish = self._lowered.finish
-            for name in self.reader.pictures:
-                columns[name] = UnfinishedPixels(columns[name], finish)  # type: ignore[assignment, arg-type]
-        batch = self.reader.collate(columns)
+        batch = self.reader.collate(finished)
         return Made(batch, left, nbytes, made_s, 0.0, time.thread_time() - cpu, bad)
+
+    def _finish_pictures(self, columns: dict[str, Any], epoch: int, draws: Indices) -> None:
+        """What is left to do with whole batches: here, or when they are on the device."""
+        on_device, stages = self._finish == "on_device", self._lowered.stages
+        kind = "array" if on_device else self._lowered.finish.kind
+        drawn: DrawnBatch | None = None
+        for name in self.pictures if on_device or stages else ():
+            pixels = columns[name]
+            if stages:
+                planes = planes_of(pixels, kind)
+                drawn = draw_batch(stages, self.random(epoch, draws), *planes.shape[2:])
+            if on_device:
+                columns[name] = UnfinishedPixels(pixels, self._lowered.finish, drawn)
+            elif drawn is not None:
+                columns[name] = self._keep(drawn.run(planes))
+        if drawn is not None:
+            drawn.mix_labels(columns)
+
+    def _keep(self, pixels: torch.Tensor) -> torch.Tensor:
+        """`pixels` in page-locked memory where batches are to lie there."""
+        if not isinstance(self._memory, PinnedMemory) or pixels.is_cuda:
+            return pixels
+        return torch.empty_like(pixels, pin_memory=True).copy_(pixels)
+
+    def random(self, epoch: int, draws: Indices) -> Random:
+        """The random words of these samples in this epoch."""
+        return lambda op, blocks: _native.philox(self._seed, epoch, draws, op, blocks)
 
     def _draws(self, key: int, indices: Indices, first: int = 0) -> Indices:
         return indices if self._by_sample else draws_of_batch(key, indices, first)
@@ -75,19 +109,29 @@ class Engine:
         random numbers.
         """
         columns, errors = self.reader.read_columns(indices, self._memory, self._threads)
-        for name in self.reader.pictures:
-            columns[name], trouble = self._read_pictures(name, indices, draws, epoch)
+        for name in self.pictures:
+            rows, trouble = self.reader.open_pictures(name, indices, self._threads)
+            windows = self.draw(rows, draws, epoch)
+            size = self._common_size(windows, trouble, indices)
+            columns[name] = self._make_pixels(rows, windows, size, trouble)
+            if self._lowered.followers and name == self.pictures[0]:
+                self._follow(Moved(rows, windows, size), indices, columns, trouble)
             for place, reason in trouble.items():
                 errors.setdefault(place, reason)
         return columns, errors
 
-    def _read_pictures(
-        self, name: str, indices: Indices, draws: Indices, epoch: int
-    ) -> tuple[torch.Tensor, Errors]:
-        rows, errors = self.reader.open_pictures(name, indices, self._threads)
-        windows = self.draw(rows, draws, epoch)
-        size = self._common_size(windows, errors, indices)
-        return self._make_pixels(rows, windows, size, errors), errors
+    def _follow(
+        self, moved: Moved, indices: Indices, columns: dict[str, Column], errors: Errors
+    ) -> None:
+        masks = {
+            name: self.reader.open_pictures(name, indices, self._threads)
+            for name in self._lowered.followers.masks
+            if name in self.reader.pictures
+        }
+        follow(
+            self._lowered.followers, moved, masks, columns, errors,
+            memory=self._memory, threads=self._threads,
+        )  # fmt: skip
 
     def _make_pixels(
         self, rows: Pictures, windows: Windows, size: tuple[int, int], errors: Errors
@@ -103,9 +147,8 @@ class Engine:
         assert rows.widths is not None and rows.heights is not None
         # A file that could not be read has no size; what is drawn for it is not used.
         return self._lowered.geometry.draw(
-            np.maximum(rows.widths, 1), np.maximum(rows.heights, 1),
-            lambda op, blocks: _native.philox(self._seed, epoch, draws, op, blocks),
-        )  # fmt: skip
+            np.maximum(rows.widths, 1), np.maximum(rows.heights, 1), self.random(epoch, draws)
+        )
 
     def _common_size(self, windows: Windows, errors: Errors, indices: Indices) -> tuple[int, int]:
         if self._lowered.geometry.size is not None:
@@ -127,15 +170,26 @@ class Engine:
 
     def _convert(self, pixels: torch.Tensor) -> torch.Tensor:
         count, height, width, _ = pixels.shape
-        dtype = torch.uint8 if self._lowered.finish.kind == "uint8" else torch.float32
-        out = self._memory.empty((count, 3, height, width), dtype)
+        finish = self._lowered.finish
+        dtype = torch.uint8 if finish.kind == "uint8" else torch.float32
+        is_plain = finish.dtype == torch.float32 and not finish.channels_last
+        memory = self._memory if is_plain else self._scratch
+        out = memory.empty((count, 3, height, width), dtype)
         table = None if self._table is None else self._table.numpy()
         _native.convert(pixels.numpy(), out.numpy(), table, self._threads)
-        return out
+        if is_plain:
+            return out
+        shape = (count, height, width, 3) if finish.channels_last else out.shape
+        rounded = self._memory.empty(tuple(shape), finish.dtype)
+        if finish.channels_last:
+            rounded = rounded.permute(0, 3, 1, 2)
+        return rounded.copy_(out)
 
     def _mend(
-        self, key: int, indices: Indices, columns: dict[str, Column], errors: Errors, epoch: int
-    ) -> tuple[dict[str, Column], list[BadSample]]:
+        self, key: int, indices: Indices, draws: Indices, columns: dict[str, Column],
+        errors: Errors, epoch: int,
+    ) -> tuple[dict[str, Column], Indices, list[BadSample]]:  # fmt: skip
+        """Columns without what is bad, what numbers their random numbers, and the bad samples."""
         if self._on_error == "raise":
             place = min(errors)
             where = self.reader.where(int(indices[place]))
@@ -145,14 +199,22 @@ class Engine:
         if self._on_error == "skip":
             keep = [k for k in range(len(indices)) if k not in errors]
             kept = {name: _select(column, keep) for name, column in columns.items()}
-            return kept, [
-                BadSample(int(indices[k]), epoch, self._reason(int(indices[k]), errors[k]))
-                for k in sorted(errors)
-            ]
-        return columns, [
-            self._substitute(key, int(indices[k]), k, columns, errors[k], epoch)
-            for k in sorted(errors)
-        ]
+            return (
+                kept,
+                draws[keep],
+                [
+                    BadSample(int(indices[k]), epoch, self._reason(int(indices[k]), errors[k]))
+                    for k in sorted(errors)
+                ],
+            )
+        draws = draws.copy()
+        bad = []
+        for k in sorted(errors):
+            mended = self._substitute(key, int(indices[k]), k, columns, errors[k], epoch)
+            assert mended.substitute is not None
+            draws[k] = self._draws(key, np.asarray([mended.substitute], dtype=np.int64), k)[0]
+            bad.append(mended)
+        return columns, draws, bad
 
     def _reason(self, index: int, error: str) -> str:
         return f"{self.reader.where(index)}: {error}"

@@ -124,8 +124,10 @@ def empty_for(
     width, height = size
     if finish.kind == "array":
         return torch.empty((count, height, width, 3), dtype=torch.uint8, device=device)
-    dtype = torch.uint8 if finish.kind == "uint8" else torch.float32
-    return torch.empty((count, 3, height, width), dtype=dtype, device=device)
+    dtype = torch.uint8 if finish.kind == "uint8" else finish.dtype
+    return torch.empty(
+        (count, 3, height, width), dtype=dtype, device=device, memory_format=finish.memory_format
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -133,6 +135,8 @@ def _values(finish: Finish, device: torch.device) -> torch.Tensor:
     table = finish.table()
     if table is None:
         table = torch.arange(256, dtype=torch.uint8).expand(3, 256)
+    else:
+        table = table.to(finish.dtype)
     values = table.contiguous().to(device)
     # Made on whichever stream came first, used on others.
     torch.cuda.current_stream(device).synchronize()

@@ -1,24 +1,31 @@
 """The end of a pipeline on the GPU: bytes travel, floats are made where they are used."""
 
-import functools
-from typing import Any
-
 import torch
 
+from slipstream.augment.batch import DrawnBatch, planes_of
 from slipstream.augment.finish import Finish
 
 
 class UnfinishedPixels:
     """Page-locked uint8[N, H, W, 3] that becomes what a pipeline ends in when it moves to a device.
 
-    The prefetcher moves it on its copy stream like any object that can move itself.
+    The prefetcher moves it on its copy stream like any object that can move itself. `drawn` is what
+    is to be done with the whole batch behind `finish`, if there is anything.
     """
 
-    __slots__ = ("finish", "pixels")
+    __slots__ = ("drawn", "finish", "pixels")
 
-    def __init__(self, pixels: torch.Tensor, finish: Finish) -> None:
+    def __init__(
+        self, pixels: torch.Tensor, finish: Finish, drawn: DrawnBatch | None = None
+    ) -> None:
         self.pixels = pixels
         self.finish = finish
+        self.drawn = drawn
+
+    @property
+    def nbytes(self) -> int:
+        """What travels."""
+        return self.pixels.nbytes
 
     def pin_memory(self) -> "UnfinishedPixels":
         """Itself: the engine has written into page-locked memory."""
@@ -27,30 +34,13 @@ class UnfinishedPixels:
     def to(self, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
         """The finished tensor there: the same arithmetic as on the CPU, so the same values."""
         pixels = self.pixels.to(device, non_blocking=non_blocking)
+        if self.drawn is not None:
+            planes = planes_of(pixels, "array")
+            return self.drawn.run(self.finish.apply_to_batch(planes))
         if self.finish.kind == "array":
             return pixels
         planes = pixels.permute(0, 3, 1, 2)
         if self.finish.kind == "uint8":
             return planes.contiguous()
-        values = planes.to(torch.float32, memory_format=torch.contiguous_format)
-        # Constants as tensors: divided by a number, CUDA multiplies by its reciprocal instead.
-        byte, normalize = _constants(self.finish, device)
-        if self.finish.scale == "divide":
-            values = values.div_(byte)
-        elif self.finish.scale == "multiply":
-            values = values.mul_(1.0 / 255)
-        for mean, std in normalize:
-            values = values.sub_(mean).div_(std)
-        return values
-
-
-@functools.lru_cache(maxsize=64)
-def _constants(finish: Finish, device: torch.device) -> tuple[torch.Tensor, Any]:
-    def on_device(values: tuple[float, ...]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
-
-    made = on_device((255.0,)), [(on_device(m), on_device(s)) for m, s in finish.normalize]
-    if device.type == "cuda":
-        # Made on whichever stream came first, used on others.
-        torch.cuda.current_stream(device).synchronize()
-    return made
+        values = self.finish.apply_to_batch(planes, self.finish.memory_format)
+        return values.to(self.finish.dtype)

@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from slipstream.augment.lowering import Lowered
 from slipstream.cpu import usable_cores
-from slipstream.errors import CorruptDataset
+from slipstream.errors import CorruptDataset, UsageError
 from slipstream.loader.engine import Engine, as_numbers, draws_of_batch
 from slipstream.loader.memory import RecycledMemory
 from slipstream.loader.readers import Indices, Reader
@@ -94,6 +94,11 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Several samples in one call of the engine; those that differ in size one by one."""
+        if self.lowered.mixes:
+            raise UsageError(
+                "Mixup and CutMix mix whole batches, and these samples are read one by one. Let the"
+                " Loader make the batches: without a collate_fn of your own, with a batch size."
+            )
         if self.lowered.geometry.size is None and len(indices) > 1:
             return [sample for index in indices for sample in self.__getitems__([index])]
         numbers = as_numbers(indices, len(self))
@@ -106,22 +111,23 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
                 errors[place], where=where, do='on_error="skip" or "substitute" goes on without it.'
             )
         if not self.lowered.rest:
-            return [self._sample(columns, k) for k in range(len(numbers))]
+            return [self._sample(columns, k, draws) for k in range(len(numbers))]
         # What your transforms draw depends on the sample alone, whoever runs them.
         with kept_generators():
             samples = []
             for k, number in enumerate(draws.tolist()):
                 seed_for_sample(self.seed, self.epoch, number)
-                samples.append(self._sample(columns, k))
+                samples.append(self._sample(columns, k, draws))
             return samples
 
-    def _sample(self, columns: dict[str, Any], place: int) -> Any:
+    def _sample(self, columns: dict[str, Any], place: int, draws: Indices) -> Any:
+        random = self._get_engine().random(self.epoch, draws[place : place + 1])
         values: dict[str, Any] = {}
         for name, column in columns.items():
             value = column[place]
-            if name in self.reader.pictures:
+            if name in self._get_engine().pictures:
                 # A copy: a transform may write into its picture, and the batch is used again.
-                value = self.lowered.complete(value.numpy().copy())
+                value = self.lowered.complete(value.numpy().copy(), random)
                 if isinstance(value, Image.Image):
                     value = np.array(value)
             elif isinstance(value, torch.Tensor) and value.ndim == 0:

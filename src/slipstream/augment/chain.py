@@ -1,0 +1,36 @@
+"""Chains of steps on the same pixel, the place where one kernel can do them all."""
+
+from collections.abc import Sequence
+
+import torch
+
+from slipstream.augment.batch_steps import BatchStep, Parameters
+from slipstream.augment.finish import Finish
+
+Stage = BatchStep | Finish
+Link = tuple[Stage, Parameters]
+
+
+def apply_chain(
+    pixels: torch.Tensor,
+    chain: Sequence[Link],
+    *,
+    dtype: torch.dtype,
+    memory_format: torch.memory_format,
+) -> torch.Tensor:
+    """Point-wise stages after one another, on the device of `pixels`, [N, 3, H, W] in any strides.
+
+    Each stage comes with its parameters, small tensors in the processor's memory; a `Finish` has
+    none. Values between the stages are uint8 up to the `Finish` that makes floats, float32 from
+    there on; the result is rounded to `dtype` once. It may share memory with `pixels` where there
+    is nothing to do.
+    """
+    for stage, drawn in chain:
+        if isinstance(stage, Finish):
+            pixels = stage.apply_to_batch(pixels)
+        else:
+            pixels = stage.apply(pixels, drawn)
+    pixels = pixels.to(dtype, memory_format=memory_format)
+    if memory_format is torch.preserve_format:
+        return pixels
+    return pixels.contiguous(memory_format=memory_format)
