@@ -81,8 +81,12 @@ def _nearest(
     """The source's number for each pixel of the result along an axis; and which have none."""
     first, size = window.box[axis], window.box[axis + 2]
     full, start, count = window.resized[axis], window.resized[axis + 2], window.size[axis]
+    steps = np.full(full, size / full)
+    steps[0] /= 2
+    # Added up one by one as Pillow does: products would fall to the other side of some pixels.
+    nearest = np.floor(np.add.accumulate(steps)).astype(np.int64)
     resized = np.arange(start, start + count)
-    numbers = first + np.floor((resized + 0.5) * (size / full)).astype(np.int64)
+    numbers = first + nearest[np.clip(resized, 0, full - 1)]
     missing = (resized < 0) | (resized >= full) | (numbers < 0) | (numbers >= length)
     if window.flips & mirrored:
         numbers, missing = numbers[::-1], missing[::-1]
