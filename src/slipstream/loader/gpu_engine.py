@@ -1,9 +1,12 @@
 """Batches whose pictures a GPU decodes: the processor copies compressed tiles, nothing else."""
 
+import dataclasses
 import functools
+import threading
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from slipstream import _native
@@ -17,9 +20,13 @@ from slipstream.loader.made import Made
 from slipstream.loader.memory import PinnedMemory
 from slipstream.loader.pixels import decode_windows, rows_at, undecodable
 from slipstream.loader.plan import Task
-from slipstream.loader.readers import Errors, Pictures, Reader
+from slipstream.loader.readers import Errors, Indices, Pictures, Reader
 from slipstream.loader.streams import own_stream
 from slipstream.store.images import FILTERS, pass_order
+from slipstream.store.reader import Rows
+
+# Of each picture field: whether a sample's checksum was looked at.
+Checked = dict[str, npt.NDArray[np.bool_]]
 
 
 class GpuEngine(Engine):
@@ -36,19 +43,46 @@ class GpuEngine(Engine):
         *,
         device: torch.device,
         balance: Balance,
+        checked: Checked,
+        at_once: int,
         **rest: Any,
     ) -> None:
+        """`checked` says which samples' checksums have been found right before; it is added to.
+        `at_once`: how many threads may work for batches while others wait for the GPU.
+        """
         super().__init__(reader, lowered, memory=PinnedMemory(), finish="never", **rest)
         self._device = device
         self._balance = balance
+        self._checked = checked
+        self._turns = threading.Semaphore(at_once)
         self._decoder = Decoder(device)
 
     def make(self, task: Task, epoch: int) -> Made:
         """As `Engine.make`. All work on the device has ended: any stream may use the pictures."""
-        with own_stream(self._device) as stream:
+        with own_stream(self._device) as stream, self._turns:
             made = super().make(task, epoch)
-            _wait(stream)
+            self._wait(stream)
         return made
+
+    def _read_pictures(
+        self, name: str, indices: Indices, draws: Indices, epoch: int
+    ) -> tuple[torch.Tensor, Errors]:
+        """A checksum takes as long as all else that the processor does here, and the bytes stay
+        mapped: it is looked at when this process reads a sample for the first time.
+        """
+        rows, errors = self.reader.open_pictures(name, indices, self._threads)
+        checked = self._checked.get(name)
+        if checked is None or len(checked) != len(self.reader):
+            checked = self._checked[name] = np.zeros(len(self.reader), dtype=np.bool_)
+        if isinstance(rows, Rows) and checked[indices].all():
+            rows = dataclasses.replace(rows, checksums=None)
+        windows = self.draw(rows, draws, epoch)
+        size = self._common_size(windows, errors, indices)
+        pixels = self._make_pixels(rows, windows, size, errors)
+        good = np.ones(len(indices), dtype=np.bool_)
+        good[list(errors)] = False
+        checked[indices[good]] = True
+        return pixels, errors
 
     def _make_pixels(
         self, rows: Pictures, windows: Windows, size: tuple[int, int], errors: Errors
@@ -64,7 +98,7 @@ class GpuEngine(Engine):
             self._decode_here(rows, windows, size, left, planes, values, errors)
         found = self._memory.empty((len(verdicts),), torch.int32)
         found.copy_(verdicts, non_blocking=True)
-        _wait(torch.cuda.current_stream(device))
+        self._wait(torch.cuda.current_stream(device))
         bad = np.flatnonzero(found.numpy() != -1)
         statuses = _native.statuses_of_verdicts(found.numpy().view(np.uint32))
         for k in bad.tolist():
@@ -100,6 +134,16 @@ class GpuEngine(Engine):
         for k, reason in windows.refused.items():
             errors.setdefault(k, reason)
         return [k for k in left if k not in errors]
+
+    def _wait(self, stream: torch.cuda.Stream) -> None:
+        """Until the stream has passed, asleep: a thread that spins takes a core from the others."""
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        event.record(stream)
+        self._turns.release()
+        try:
+            event.synchronize()
+        finally:
+            self._turns.acquire()
 
     def _decode_here(
         self, rows: Pictures, windows: Windows, size: tuple[int, int], left: list[int],
@@ -137,10 +181,3 @@ def _values(finish: Finish, device: torch.device) -> torch.Tensor:
     # Made on whichever stream came first, used on others.
     torch.cuda.current_stream(device).synchronize()
     return values
-
-
-def _wait(stream: torch.cuda.Stream) -> None:
-    """Until the stream has passed, asleep: a thread that spins takes a core from the others."""
-    event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-    event.record(stream)
-    event.synchronize()

@@ -144,6 +144,7 @@ def _gather(rows: Rows, field: Field, memory: Memory, threads: int, errors: Erro
 def _decode_each(rows: Rows, field: Field, errors: Errors) -> list[Any]:
     """Values of different lengths, one by one."""
     values: list[Any] = []
+    assert rows.checksums is not None
     offsets, lengths = rows.offsets.tolist(), rows.lengths.tolist()
     checksums, map_ids = rows.checksums.tolist(), rows.map_ids.tolist()
     maps = [memoryview(data) for data in rows.maps]
