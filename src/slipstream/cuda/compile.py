@@ -39,7 +39,8 @@ def why_not(device: torch.device) -> str:
     try:
         import cuda.core  # noqa: F401
     except ImportError:
-        return "cuda-core is not installed: pip install 'slipstream[cuda]'"
+        extra = "cuda12" if (torch.version.cuda or "").startswith("12.") else "cuda"
+        return f"cuda-core is not installed: pip install 'slipstream[{extra}]'"
     return ""
 
 
