@@ -114,15 +114,16 @@ def test_gpus_from_turing_on_will_do(gpu: Gpu, capability: tuple[int, int]) -> N
     assert gpu.compiled[0]["arch"] == f"sm_{capability[0]}{capability[1]}"
 
 
+@pytest.mark.parametrize(("cuda", "extra"), [("13.0", "cuda"), ("12.8", "cuda12"), (None, "cuda")])
 def test_a_missing_package_is_named_with_the_line_to_type(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, cuda: str | None, extra: str
 ) -> None:
+    """The one that goes with the CUDA of this torch; and there is such an extra."""
+    monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    check_refused(GPU, MissingExtra, "cuda-core is not installed", "pip install 'slipstream[cuda]'")
-
-
-def test_the_extra_that_the_message_names_exists() -> None:
-    assert "cuda" in (metadata.metadata("slipstream").get_all("Provides-Extra") or [])
+    line = f"pip install 'slipstream[{extra}]'"
+    check_refused(GPU, MissingExtra, "cuda-core is not installed", line)
+    assert extra in (metadata.metadata("slipstream").get_all("Provides-Extra") or [])
 
 
 # What is compiled, and kept.

@@ -1,12 +1,10 @@
 """Batches whose pictures a GPU decodes: the processor copies compressed tiles, nothing else."""
 
-import dataclasses
 import functools
 import threading
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from slipstream import _native
@@ -20,13 +18,9 @@ from slipstream.loader.made import Made
 from slipstream.loader.memory import PinnedMemory
 from slipstream.loader.pixels import decode_windows, rows_at, undecodable
 from slipstream.loader.plan import Task
-from slipstream.loader.readers import Errors, Indices, Pictures, Reader
+from slipstream.loader.readers import Errors, Indices, PackedReader, Pictures
 from slipstream.loader.streams import own_stream
 from slipstream.store.images import FILTERS, pass_order
-from slipstream.store.reader import Rows
-
-# Of each picture field: whether a sample's checksum was looked at.
-Checked = dict[str, npt.NDArray[np.bool_]]
 
 
 class GpuEngine(Engine):
@@ -38,22 +32,19 @@ class GpuEngine(Engine):
 
     def __init__(
         self,
-        reader: Reader,
+        reader: PackedReader,
         lowered: Lowered,
         *,
         device: torch.device,
         balance: Balance,
-        checked: Checked,
         at_once: int,
         **rest: Any,
     ) -> None:
-        """`checked` says which samples' checksums have been found right before; it is added to.
-        `at_once`: how many threads may work for batches while others wait for the GPU.
-        """
+        """`at_once`: how many threads may work for batches while others wait for the GPU."""
+        self.reader: PackedReader
         super().__init__(reader, lowered, memory=PinnedMemory(), finish="never", **rest)
         self._device = device
         self._balance = balance
-        self._checked = checked
         self._turns = threading.Semaphore(at_once)
         self._decoder = Decoder(device)
 
@@ -70,18 +61,15 @@ class GpuEngine(Engine):
         """A checksum takes as long as all else that the processor does here, and the bytes stay
         mapped: it is looked at when this process reads a sample for the first time.
         """
-        rows, errors = self.reader.open_pictures(name, indices, self._threads)
-        checked = self._checked.get(name)
-        if checked is None or len(checked) != len(self.reader):
-            checked = self._checked[name] = np.zeros(len(self.reader), dtype=np.bool_)
-        if isinstance(rows, Rows) and checked[indices].all():
-            rows = dataclasses.replace(rows, checksums=None)
+        rows = self.reader.open_unchecked(name, indices)
+        errors: Errors = {}
         windows = self.draw(rows, draws, epoch)
         size = self._common_size(windows, errors, indices)
         pixels = self._make_pixels(rows, windows, size, errors)
-        good = np.ones(len(indices), dtype=np.bool_)
-        good[list(errors)] = False
-        checked[indices[good]] = True
+        if rows.checksums is not None:
+            good = np.ones(len(indices), dtype=np.bool_)
+            good[list(errors)] = False
+            self.reader.note_checked(name, indices[good])
         return pixels, errors
 
     def _make_pixels(
@@ -112,7 +100,7 @@ class GpuEngine(Engine):
         """Start the kernels on all they can decode from place `first` on; returns the places that
         are left.
         """
-        count, left = len(rows.map_ids), sorted({*range(first), *windows.padded})
+        count, left = len(rows.map_ids), {*range(first), *windows.padded}
         assert rows.codings is not None
         while first < count:
             slices = _native.Slices(
@@ -127,13 +115,13 @@ class GpuEngine(Engine):
             for k in np.flatnonzero(slices.statuses).tolist():
                 status = int(slices.statuses[k])
                 if status == _native.STATUS_UNSUPPORTED:
-                    left.append(first + k)
+                    left.add(first + k)
                 elif first + k not in windows.padded:
                     errors.setdefault(first + k, undecodable(status))
             first = slices.end
         for k, reason in windows.refused.items():
             errors.setdefault(k, reason)
-        return [k for k in left if k not in errors]
+        return sorted(left - errors.keys())
 
     def _wait(self, stream: torch.cuda.Stream) -> None:
         """Until the stream has passed, asleep: a thread that spins takes a core from the others."""

@@ -160,8 +160,6 @@ class Loader(DataLoader[T_co]):
         self._kept_seed: int | None = None
         self._tuner: Any = None
         self._balance: Any = None
-        # Samples whose checksums were found right, where they are not looked at every time.
-        self._checked: dict[str, Any] = {}
         self._memory = RecycledMemory(keep=8)
         self._shelf = SlotShelf()
 
@@ -302,7 +300,7 @@ class Loader(DataLoader[T_co]):
     def __getstate__(self) -> dict[str, Any]:
         """All but processes and memory, which stay with this one."""
         own = ("_pool", "_kept_seed", "_memory", "_shelf", "_balance", "_static_batch")
-        return {**self.__dict__, **dict.fromkeys(own), "_checked": {}}
+        return {**self.__dict__, **dict.fromkeys(own)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _memory=RecycledMemory(keep=8), _shelf=SlotShelf())

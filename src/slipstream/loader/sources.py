@@ -237,7 +237,7 @@ def _open_gpu_engine(
     threads = at_once + _WAITING_THREADS
     engine = GpuEngine(
         choice.route.reader, choice.route.lowered, device=device, balance=balance,
-        checked=loader._checked, at_once=at_once, threads=max(1, choice.workers // at_once),
+        at_once=at_once, threads=max(1, choice.workers // at_once),
         **_engine_arguments(loader),
     )  # fmt: skip
     makes = functools.partial(engine.make, epoch=epoch)

@@ -78,6 +78,8 @@ class Store:
 
     def __init__(self, folder: Path, *, ram: bool = False) -> None:
         self.folder = folder
+        # By field: samples whose payloads were found right before. Readers that look once keep it.
+        self.checked: dict[int, npt.NDArray[np.bool_]] = {}
         self.manifest = read_manifest(folder)
         self.fields = self.manifest.fields
         self.numbers = {field.name: number for number, field in enumerate(self.fields)}
