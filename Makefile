@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 CHECKS := build/sanitize
 
 NATIVE := $(wildcard native/*.cpp native/*.h)
+KERNELS := $(wildcard src/slipstream/cuda/kernels/*)
 NATIVE_ALL := $(NATIVE) $(wildcard native/tests/*.cpp native/tests/*.h native/tests/fuzz/*.cpp benchmarks/*.cpp)
 STUB := src/slipstream/_native.pyi
 STUBGEN := $(BIN)/python -m nanobind.stubgen -q -m slipstream._native
@@ -100,7 +101,7 @@ $(INSTALLED): constraints.txt
 	@touch $@
 
 # Python files are used where they lie; only the extension has to be built again.
-$(BUILT): $(INSTALLED) pyproject.toml CMakeLists.txt $(NATIVE)
+$(BUILT): $(INSTALLED) pyproject.toml CMakeLists.txt $(NATIVE) $(KERNELS)
 	@echo "Building the extension"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation \
 	  --config-settings=cmake.define.SLIPSTREAM_DEVELOPER=ON --editable .

@@ -50,6 +50,7 @@ class PySlices {
         std::uint8_t* data = slot.data();
         ReleasedGil released;
         slices_->write(data, threads);
+        written_ = true;
     }
 
     void emulate(Array<std::uint8_t, nb::ndim<1>> slot,
@@ -57,6 +58,7 @@ class PySlices {
                  Array<std::uint8_t, nb::ndim<1>> out,
                  Array<std::uint32_t, nb::ndim<1>> verdicts) const {
         check_slot(slot);
+        if (!written_) throw nb::value_error("write the slot first");
         const std::size_t bytes = values.shape(2);
         const std::size_t pixels = std::size_t{3} * batch_.width * batch_.height;
         same_length(values.shape(0), 3, "values");
@@ -82,6 +84,7 @@ class PySlices {
     slip::Payloads payloads_;
     slip::Batch batch_;
     std::unique_ptr<slip::Slices> slices_;
+    bool written_ = false;
 };
 
 Made<std::int32_t> statuses_of_verdicts(List<std::uint32_t> verdicts) {

@@ -105,6 +105,19 @@ void fill_blocks(const Frame& frame, cuda::Picture& out) {
     }
 }
 
+// See cuda/kernels/pixels.cuh.
+bool goes_in_pairs(const JpegHeader& header) {
+    if (header.colour != Colour::ycc) return false;
+    const Frame& frame = header.frame;
+    const Component& luma = frame.components[0];
+    bool halved =
+        luma.h == frame.h_max && luma.v == frame.v_max && frame.h_max == 2 && frame.v_max <= 2;
+    for (int c = 1; c < 3; ++c)
+        halved &= frame.components[c].h == 1 && frame.plane_width(c) > 2 &&
+                  frame.v_max / frame.components[c].v <= 2;
+    return halved;
+}
+
 template <class T>
 T* part(std::uint8_t* slot, std::size_t at) {
     return reinterpret_cast<T*>(slot + at);
@@ -308,6 +321,7 @@ void Slices::write_picture(const Plan& plan, std::uint8_t* slot) const {
     out.codes = as_u32(codes.count);
     out.component_count = as_u32(frame.component_count);
     out.colour = as_u32(header.colour);
+    out.pairs = goes_in_pairs(header);
     out.mcus_across = as_u32(plan.region.right - plan.region.left);
     out.mcu_rows = as_u32(plan.region.bottom - plan.region.top);
     out.tile_mcus = as_u32(record.tile_mcus);

@@ -2,6 +2,7 @@
 // nothing outside its buffers, whatever the bytes.
 #include "slices.h"
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 
@@ -86,7 +87,7 @@ Emulated emulate_all(const Crops& crops, std::size_t most_bytes, const Bytes& va
     std::vector<std::uint32_t> verdicts(crops.count(), ~0u);
     Emulated result;
     for (std::size_t first = 0; first < crops.count();) {
-        const slip::Slices slices(batch, first, crops.count(), most_bytes, 2);
+        slip::Slices slices(batch, first, crops.count(), most_bytes, 2);
         const auto slot = std::make_unique_for_overwrite<std::uint8_t[]>(slices.sizes().slot);
         slices.write(slot.get(), 2);
         slip::emulate(slot.get(), slices.sizes(), values.data(), bytes, out.data(),
@@ -159,7 +160,7 @@ void every_filter_and_order() {
             Crops crops;
             const Shape first{33, 17, static_cast<slip::Filter>(filter),
                               static_cast<slip::PassOrder>(order)};
-            for (const auto [width, height] :
+            for (const auto& [width, height] :
                  {std::pair{9, 7}, {400, 30}, {20, 700}, {200, 150}, {33, 17}, {1, 160}}) {
                 JpegOptions options;
                 options.sampling = kSamplings[3];
@@ -237,12 +238,129 @@ void other_kinds_of_values() {
     }
 }
 
+// The segments with marker `kind` (0xC4 tables, 0xDA scan) of a record's header: where they start.
+std::vector<std::size_t> markers_of(const Bytes& record, std::uint8_t kind) {
+    const std::size_t end = slip::kTileRecordFixedBytes + (record[4] | record[5] << 8);
+    std::vector<std::size_t> found;
+    for (std::size_t at = slip::kTileRecordFixedBytes + 2; at + 4 <= end;
+         at += 2 + (record[at + 2] << 8 | record[at + 3])) {
+        if (record[at + 1] == kind) found.push_back(at);
+    }
+    return found;
+}
+
+// Its third component gets tables of its own: those of the second with one code more, which no
+// block uses.
+Bytes with_six_codes(const Bytes& record) {
+    Bytes tables;
+    for (const std::size_t at : markers_of(record, 0xC4)) {
+        if ((record[at + 4] & 15) != 1) continue;
+        const auto begin = record.begin() + static_cast<std::ptrdiff_t>(at);
+        Bytes own(begin, begin + 2 + (record[at + 2] << 8 | record[at + 3]));
+        own[3] = static_cast<std::uint8_t>(own[3] + 1);
+        own[4] = static_cast<std::uint8_t>(own[4] + 1);
+        own[20] = static_cast<std::uint8_t>(own[20] + 1);
+        own.push_back(0);
+        tables.insert(tables.end(), own.begin(), own.end());
+    }
+    Bytes six = record;
+    const std::size_t scan = markers_of(record, 0xDA).at(0);
+    six[scan + 10] = 0x22;
+    six.insert(six.begin() + static_cast<std::ptrdiff_t>(scan), tables.begin(), tables.end());
+    const std::size_t header_bytes = (record[4] | record[5] << 8) + tables.size();
+    six[4] = static_cast<std::uint8_t>(header_bytes);
+    six[5] = static_cast<std::uint8_t>(header_bytes >> 8);
+    return six;
+}
+
+// As many codes as a picture can have, between pictures that have fewer.
+void six_codes() {
+    Random random(97);
+    Crops crops;
+    for (const Sampling& sampling : kSamplings) {
+        JpegOptions options = random_options(random, 100);
+        options.sampling = sampling;
+        const Bytes record = record_of(options, random);
+        const Box box = random_box(random, options.width, options.height);
+        crops.add(record, box, {24, 24});
+        if (sampling.components == 1) continue;
+        const Bytes six = with_six_codes(record);
+        CHECK(same_coefficients(coefficients_of_record(record), coefficients_of_record(six)));
+        crops.add(six, box, {24, 24});
+    }
+    check_same(crops);
+    const auto record = std::make_unique<slip::TileRecord>();
+    const Bytes& last = crops.records.back();
+    CHECK(slip::parse_tile_record(last.data(), last.size(), *record) == Status::ok);
+    for (int c = 0; c < 3; ++c) {
+        CHECK(record->header.frame.components[c].dc == c);
+        CHECK(record->header.frame.components[c].ac == c);
+    }
+}
+
 // Whether all builds agree on the pixels: damaged coefficients overflow in different ways.
 bool is_tame(const Bytes& bytes) {
     const auto record = std::make_unique<slip::TileRecord>();
     slip::Coefficients picture;
     return slip::parse_tile_record(bytes.data(), bytes.size(), *record) == Status::ok &&
            slip::decode_tile_record(*record, picture) == Status::ok && same_everywhere(picture);
+}
+
+// One to four damages of the compressed bits alone: header, tables and lengths stay sound, so only
+// whoever decodes a segment can find out.
+Bytes damage_segments(const Bytes& sound, const Bytes& other, Random& random) {
+    Bytes bytes = sound;
+    const auto record = std::make_unique<slip::TileRecord>();
+    CHECK(slip::parse_tile_record(bytes.data(), bytes.size(), *record) == Status::ok);
+    const std::size_t first = static_cast<std::size_t>(record->segments - bytes.data());
+    const std::size_t count = static_cast<std::size_t>(record->markers - record->segments);
+    for (int left = random.chance(3) ? random.between(2, 4) : 1; left > 0; --left) {
+        const std::size_t place = static_cast<std::size_t>(random.next() % count);
+        const std::size_t most = std::min<std::size_t>(count - place, random.between(1, 40));
+        std::uint8_t* at = bytes.data() + first + place;
+        switch (random.between(0, 3)) {
+            case 0: *at ^= static_cast<std::uint8_t>(1 << random.between(0, 7)); break;
+            case 1: *at = random.byte(); break;
+            case 2: std::fill_n(at, most, random.chance(2) ? 0xFF : 0x00); break;
+            default: std::copy_n(other.data(), std::min(most, other.size()), at); break;
+        }
+    }
+    return bytes;
+}
+
+struct Outcomes {
+    int fine = 0, refused = 0, found = 0;
+
+    void count(Status status) {
+        const bool by_kernels = status == Status::huffman_code ||
+                                status == Status::segment_overrun ||
+                                status == Status::segment_leftover;
+        ++(status == Status::ok ? fine : by_kernels ? found : refused);
+    }
+    void print(const char* name) const {
+        std::printf("     %s: %d fine, %d refused before, %d found by the kernels\n", name, fine,
+                    refused, found);
+    }
+};
+
+// The engine and the kernels say the same of these bytes: whether they are sound, and the pixels.
+Status check_damaged(const Bytes& bytes, Random& random, slip::Scratch& scratch) {
+    const auto record = std::make_unique<slip::TileRecord>();
+    int width = 30, height = 30;
+    if (slip::parse_tile_record(bytes.data(), bytes.size(), *record) == Status::ok) {
+        width = record->header.frame.width;
+        height = record->header.frame.height;
+    }
+    Crops crops;
+    crops.add(bytes, any_box(random, width, height), random_windowed_shape(random, 40));
+    const Emulated got = emulate_all(crops, kNoLimit, bytes_themselves(), 1);
+    const Decoded expected =
+        decode(engines().front(), bytes, Coding::tiles, crops.box(0), crops.shapes[0], scratch);
+    CHECK(is_status(got.statuses[0]));
+    CHECK((got.statuses[0] == Status::ok) == (expected.status == Status::ok));
+    if (expected.status == Status::ok && is_tame(bytes))
+        CHECK(got.pixels[0] == expected.image.pixels);
+    return got.statuses[0];
 }
 
 void damaged_records() {
@@ -254,35 +372,28 @@ void damaged_records() {
         sound.push_back(record_of(options, random));
     }
     const slip::ScratchPtr scratch = slip::make_scratch();
-    const Engine engine = engines().front();
-    int fine = 0, refused = 0, found = 0;
+    Outcomes anywhere, in_segments;
     for (int i = 0; i < kMutations; ++i) {
         Random own(0x3000'0000u + static_cast<std::uint64_t>(i));
         const Bytes& other = sound[static_cast<std::size_t>(own.next() % sound.size())];
-        const Bytes bytes = mutate(sound[static_cast<std::size_t>(i) % sound.size()], other, own);
-        const auto record = std::make_unique<slip::TileRecord>();
-        int width = 30, height = 30;
-        if (slip::parse_tile_record(bytes.data(), bytes.size(), *record) == Status::ok) {
-            width = record->header.frame.width;
-            height = record->header.frame.height;
-        }
+        const Bytes& source = sound[static_cast<std::size_t>(i / 2) % sound.size()];
         check::looking_at("mutation " + std::to_string(i));
-        Crops crops;
-        crops.add(bytes, any_box(own, width, height), random_windowed_shape(own, 40));
-        const Emulated got = emulate_all(crops, kNoLimit, bytes_themselves(), 1);
-        const Decoded expected =
-            decode(engine, bytes, Coding::tiles, crops.box(0), crops.shapes[0], *scratch);
-        CHECK(is_status(got.statuses[0]));
-        CHECK((got.statuses[0] == Status::ok) == (expected.status == Status::ok));
-        if (expected.status == Status::ok && is_tame(bytes))
-            CHECK(got.pixels[0] == expected.image.pixels);
-        ++(got.statuses[0] == Status::ok ? fine
-           : static_cast<int>(got.statuses[0]) >= 39 && static_cast<int>(got.statuses[0]) <= 41
-               ? found
-               : refused);
+        if (i % 2) {
+            anywhere.count(check_damaged(mutate(source, other, own), own, *scratch));
+            continue;
+        }
+        const Status status = check_damaged(damage_segments(source, other, own), own, *scratch);
+        in_segments.count(status);
+        // Nothing but a bad box can be seen from outside.
+        CHECK(status == Status::ok || status == Status::box || status == Status::huffman_code ||
+              status == Status::segment_overrun || status == Status::segment_leftover);
     }
-    std::printf("     %d fine, %d refused before, %d found by the kernels\n", fine, refused, found);
-    CHECK(fine > kMutations / 50 && refused > kMutations / 10 && found > kMutations / 20);
+    anywhere.print("damage anywhere");
+    in_segments.print("damage in segments");
+    constexpr int half = kMutations / 2;
+    CHECK(anywhere.fine > half / 50 && anywhere.refused > half / 10 && anywhere.found > half / 20);
+    CHECK(in_segments.fine > half / 20 && in_segments.found > half / 3);
+    CHECK(in_segments.refused < half / 5);
 }
 
 }  // namespace
@@ -294,6 +405,7 @@ int main() {
     check::run("large pictures and long segments", large_pictures_and_long_segments);
     check::run("batches cut at a limit", batches_cut_at_a_limit);
     check::run("other kinds of values", other_kinds_of_values);
+    check::run("six codes", six_codes);
     check::run("damaged records", damaged_records);
     return check::finish();
 }

@@ -124,12 +124,14 @@ class Slices:
 
     @property
     def statuses(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
-        """One per sample planned; only those that are 0 are in the slot."""
+        """
+        One per sample planned; what is not 0 is of no use. Checksums are known after writing.
+        """
 
     @property
     def sizes(self) -> list[int]:
         """
-        Bytes of slot, coefficients, planes and first pass; groups of each kernel.
+        Bytes of slot, planes and first pass; groups of two kernels; codes of a picture at most.
         """
 
     def write(self, slot: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], threads: int) -> None:

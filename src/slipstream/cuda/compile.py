@@ -1,6 +1,5 @@
 """Compiles the kernels for the GPU at hand and keeps the result on disk."""
 
-import contextlib
 import functools
 import hashlib
 import os
@@ -39,7 +38,8 @@ def why_not(device: torch.device) -> str:
     try:
         import cuda.core  # noqa: F401
     except ImportError:
-        return "cuda-core is not installed: pip install 'slipstream[cuda]'"
+        extra = "cuda12" if (torch.version.cuda or "").startswith("12.") else "cuda"
+        return f"cuda-core is not installed: pip install 'slipstream[{extra}]'"
     return ""
 
 
@@ -55,28 +55,46 @@ def load_kernels(device: torch.device) -> dict[str, Any]:
 
 @functools.cache
 def _load(index: int) -> dict[str, Any]:
-    from cuda.core import Device, ObjectCode
+    from cuda.core import Device
 
     Device(index).set_current()
     major, minor = torch.cuda.get_device_capability(index)
     arch = f"sm_{major}{minor}"
     sources = _sources()
     key = _key(arch, sources)
-    path = cache_folder() / f"decode-{arch}-{key}.cubin"
-    code = None
-    with contextlib.suppress(OSError):
-        code = path.read_bytes()
-    if not code:
-        code = _compile(arch, sources)
+    folder = cache_folder()
+    path = None if folder is None else folder / f"decode-{arch}-{key}.cubin"
+    if path is not None and (kernels := _load_kept(path)) is not None:
+        return kernels
+    code = _compile(arch, sources)
+    if path is not None:
         _keep(path, code)
+    return _kernels_of(code)
+
+
+def _kernels_of(code: bytes) -> dict[str, Any]:
+    from cuda.core import ObjectCode
+
     module = ObjectCode.from_cubin(code)
     return {name: module.get_kernel(name) for name in _NAMES}
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "slipstream"
+def _load_kept(path: Path) -> dict[str, Any] | None:
+    """None if there is nothing, or nothing that works."""
+    try:
+        code = path.read_bytes()
+        return _kernels_of(code) if code else None
+    except Exception:  # there is no file, or whatever the driver says of one that was damaged
+        return None
+
+
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept; None where this user has no place for that."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "slipstream"
+    except RuntimeError:  # no home
+        return None
 
 
 def _sources() -> dict[str, str]:
@@ -116,8 +134,13 @@ def _compile(arch: str, sources: dict[str, str]) -> bytes:
 
 def _keep(path: Path, code: bytes) -> None:
     """Without a place to keep it the next process compiles again, which takes a second."""
-    with contextlib.suppress(OSError):
+    temporary = None
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            temporary = Path(file.name)
             file.write(code)
-        Path(file.name).replace(path)
+        temporary.replace(path)
+    except OSError:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)

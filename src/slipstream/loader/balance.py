@@ -8,9 +8,10 @@ from slipstream.loader.choice import Choice
 _WINDOW = 30  # batches, and at least
 _WINDOW_S = 1.0
 _SKIP = 20  # batches after a change: made before it, or run while the GPU's queue fills
+_SKIP_FIRST = 3  # batches of an epoch: they wait for the first to be made
 _TOLERATED_WAIT = 0.02
-_CLEARLY = 1.02  # a rate that is so many times another is higher
-_MARGIN = 0.9  # of what the processor alone has shown that it can
+_ALIKE = 0.98  # of the highest rate
+_MARGIN = 0.6  # of what the processor can alone: training needs some of it
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ class Balance:
         self._settled = share is not None
         self.share = 0.0 if share is None else share
         if share is None:
-            choice.decode, choice.decode_why = _describe(0.0), "to begin with; measured in training"
+            self._say("to begin with; measured in training")
+        self._skip = _SKIP
+        self._reset()
         self.begin()
 
     def is_of(self, choice: Choice) -> bool:
@@ -43,34 +46,41 @@ class Balance:
         return self._choice is choice
 
     def begin(self) -> None:
-        """An epoch begins: what was made ahead is gone."""
-        self._skip = _SKIP
-        self._reset()
+        """An epoch begins: what was made ahead is gone, what was measured is not."""
+        self._skip = max(self._skip, _SKIP_FIRST)
+        self._last: float | None = None
 
     def _reset(self) -> None:
-        self._began = time.perf_counter()
         self._batches = 0
+        self._elapsed_s = 0.0
         self._wait_s = 0.0
 
     def observe(self, wait_s: float) -> None:
         """The loop got a batch for which it had waited so long."""
         if self._settled:
             return
+        now = time.perf_counter()
+        last, self._last = self._last, now
         if self._skip:
             self._skip -= 1
-            self._reset()
+            return
+        if last is None:
             return
         self._batches += 1
+        self._elapsed_s += now - last
         self._wait_s += wait_s
-        elapsed = time.perf_counter() - self._began
-        if self._batches >= _WINDOW and elapsed >= _WINDOW_S:
-            measured = _Measured(self.share, self._batches / elapsed, self._wait_s / elapsed)
-            self._measured.append(measured)
-            self._choice.history.append(
-                f"decoding {_describe(self.share)}: {measured.rate:.1f} batches/s, the loop waits"
-                f" {measured.waits:.0%} of the time"
-            )
+        if self._batches >= _WINDOW and self._elapsed_s >= _WINDOW_S:
+            self._note()
+            self._reset()
             self._go_on()
+
+    def _note(self) -> None:
+        rate, waits = self._batches / self._elapsed_s, self._wait_s / self._elapsed_s
+        self._measured.append(_Measured(self.share, rate, waits))
+        self._choice.history.append(
+            f"decoding {_describe(self.share)}: {rate:.1f} batches/s, the loop waits {waits:.0%} of"
+            " the time"
+        )
 
     def _go_on(self) -> None:
         alone = self._measured[0]
@@ -82,13 +92,11 @@ class Balance:
         elif len(self._measured) == 2 and (share := self._shared(alone, self._measured[1])):
             self._try(share)
         else:
-            # Ties go to the smaller share: what the GPU does not decode it can train.
-            best = sorted(self._measured, key=lambda m: m.share)[0]
-            for other in sorted(self._measured, key=lambda m: m.share)[1:]:
-                if other.rate > _CLEARLY * best.rate:
-                    best = other
+            # What the GPU does not decode it can train.
+            highest = max(measured.rate for measured in self._measured)
+            alike = [m for m in self._measured if m.rate >= _ALIKE * highest]
             rates = ", ".join(f"{m.rate:.1f} {_describe(m.share)}" for m in self._measured)
-            self._settle(best, f"batches/s: {rates}")
+            self._settle(min(alike, key=lambda m: m.share), f"batches/s: {rates}")
 
     @staticmethod
     def _shared(alone: _Measured, gpu: _Measured) -> float:
@@ -98,12 +106,16 @@ class Balance:
 
     def _try(self, share: float) -> None:
         self.share = share
-        self.begin()
+        self._skip = _SKIP
+        self._say("being measured")
 
     def _settle(self, best: _Measured, why: str) -> None:
         self.share = best.share
         self._settled = True
-        self._choice.decode, self._choice.decode_why = _describe(best.share), why
+        self._say(why)
+
+    def _say(self, why: str) -> None:
+        self._choice.decode, self._choice.decode_why = _describe(self.share), why
 
 
 def _describe(share: float) -> str:

@@ -1,6 +1,7 @@
 """Batches whose pictures a GPU decodes: the processor copies compressed tiles, nothing else."""
 
 import functools
+import threading
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from slipstream.loader.made import Made
 from slipstream.loader.memory import PinnedMemory
 from slipstream.loader.pixels import decode_windows, rows_at, undecodable
 from slipstream.loader.plan import Task
-from slipstream.loader.readers import Errors, Pictures, Reader
+from slipstream.loader.readers import Errors, Indices, PackedReader, Pictures
 from slipstream.loader.streams import own_stream
 from slipstream.store.images import FILTERS, pass_order
 
@@ -31,24 +32,45 @@ class GpuEngine(Engine):
 
     def __init__(
         self,
-        reader: Reader,
+        reader: PackedReader,
         lowered: Lowered,
         *,
         device: torch.device,
         balance: Balance,
+        at_once: int,
         **rest: Any,
     ) -> None:
+        """`at_once`: how many threads may work for batches while others wait for the GPU."""
+        self.reader: PackedReader
         super().__init__(reader, lowered, memory=PinnedMemory(), finish="never", **rest)
         self._device = device
         self._balance = balance
+        self._turns = threading.Semaphore(at_once)
         self._decoder = Decoder(device)
 
     def make(self, task: Task, epoch: int) -> Made:
         """As `Engine.make`. All work on the device has ended: any stream may use the pictures."""
-        with own_stream(self._device) as stream:
+        with own_stream(self._device) as stream, self._turns:
             made = super().make(task, epoch)
-            _wait(stream)
+            self._wait(stream)
         return made
+
+    def _read_pictures(
+        self, name: str, indices: Indices, draws: Indices, epoch: int
+    ) -> tuple[torch.Tensor, Errors]:
+        """A checksum takes as long as all else that the processor does here, and the bytes stay
+        mapped: it is looked at when this process reads a sample for the first time.
+        """
+        rows = self.reader.open_unchecked(name, indices)
+        errors: Errors = {}
+        windows = self.draw(rows, draws, epoch)
+        size = self._common_size(windows, errors, indices)
+        pixels = self._make_pixels(rows, windows, size, errors)
+        if rows.checksums is not None:
+            good = np.ones(len(indices), dtype=np.bool_)
+            good[list(errors)] = False
+            self.reader.note_checked(name, indices[good])
+        return pixels, errors
 
     def _make_pixels(
         self, rows: Pictures, windows: Windows, size: tuple[int, int], errors: Errors
@@ -64,7 +86,7 @@ class GpuEngine(Engine):
             self._decode_here(rows, windows, size, left, planes, values, errors)
         found = self._memory.empty((len(verdicts),), torch.int32)
         found.copy_(verdicts, non_blocking=True)
-        _wait(torch.cuda.current_stream(device))
+        self._wait(torch.cuda.current_stream(device))
         bad = np.flatnonzero(found.numpy() != -1)
         statuses = _native.statuses_of_verdicts(found.numpy().view(np.uint32))
         for k in bad.tolist():
@@ -78,7 +100,7 @@ class GpuEngine(Engine):
         """Start the kernels on all they can decode from place `first` on; returns the places that
         are left.
         """
-        count, left = len(rows.map_ids), sorted({*range(first), *windows.padded})
+        count, left = len(rows.map_ids), {*range(first), *windows.padded}
         assert rows.codings is not None
         while first < count:
             slices = _native.Slices(
@@ -93,13 +115,23 @@ class GpuEngine(Engine):
             for k in np.flatnonzero(slices.statuses).tolist():
                 status = int(slices.statuses[k])
                 if status == _native.STATUS_UNSUPPORTED:
-                    left.append(first + k)
+                    left.add(first + k)
                 elif first + k not in windows.padded:
                     errors.setdefault(first + k, undecodable(status))
             first = slices.end
         for k, reason in windows.refused.items():
             errors.setdefault(k, reason)
-        return [k for k in left if k not in errors]
+        return sorted(left - errors.keys())
+
+    def _wait(self, stream: torch.cuda.Stream) -> None:
+        """Until the stream has passed, asleep: a thread that spins takes a core from the others."""
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        event.record(stream)
+        self._turns.release()
+        try:
+            event.synchronize()
+        finally:
+            self._turns.acquire()
 
     def _decode_here(
         self, rows: Pictures, windows: Windows, size: tuple[int, int], left: list[int],
@@ -141,10 +173,3 @@ def _values(finish: Finish, device: torch.device) -> torch.Tensor:
     # Made on whichever stream came first, used on others.
     torch.cuda.current_stream(device).synchronize()
     return values
-
-
-def _wait(stream: torch.cuda.Stream) -> None:
-    """Until the stream has passed, asleep: a thread that spins takes a core from the others."""
-    event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-    event.record(stream)
-    event.synchronize()

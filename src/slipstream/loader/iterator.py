@@ -64,6 +64,8 @@ class LoaderIterator:
             if made.batch is not None or not made.bad:
                 break
         made.batch = None
+        if loader._static_batch is not None:
+            batch = loader._static_batch.fill(batch)
         self._returned_at = time.perf_counter()
         stats.add(made, self._returned_at - began, source.waiting)
         source.count_copies(stats)

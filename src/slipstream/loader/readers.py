@@ -1,5 +1,6 @@
 """Where the engine's samples come from: a packed dataset, or a list of picture files."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -73,6 +74,17 @@ class PackedReader:
         """Rows on the maps: nothing is read yet."""
         return self._dataset.rows(name, indices), {}
 
+    def open_unchecked(self, name: str, indices: Indices) -> Rows:
+        """The same, without checksums where they were all found right in this process before."""
+        rows = self._dataset.rows(name, indices)
+        if self._dataset.was_checked(name, indices):
+            rows = dataclasses.replace(rows, checksums=None)
+        return rows
+
+    def note_checked(self, name: str, indices: Indices) -> None:
+        """Pictures of these samples were read, and their checksums are right."""
+        self._dataset.note_checked(name, indices)
+
     def read_columns(
         self, indices: Indices, memory: Memory, threads: int
     ) -> tuple[dict[str, Column], Errors]:
@@ -144,6 +156,7 @@ def _gather(rows: Rows, field: Field, memory: Memory, threads: int, errors: Erro
 def _decode_each(rows: Rows, field: Field, errors: Errors) -> list[Any]:
     """Values of different lengths, one by one."""
     values: list[Any] = []
+    assert rows.checksums is not None
     offsets, lengths = rows.offsets.tolist(), rows.lengths.tolist()
     checksums, map_ids = rows.checksums.tolist(), rows.map_ids.tolist()
     maps = [memoryview(data) for data in rows.maps]

@@ -36,6 +36,7 @@ from slipstream.loader.worker_batches import WorkerBatches
 _INLINE_BYTES = 1 << 18
 _ENGINE_THREADS = 2
 _MOST_GPU_THREADS = 4
+_WAITING_THREADS = 2  # for the GPU, meanwhile
 _SPARE_SLOTS = 2
 
 
@@ -231,12 +232,13 @@ def _open_gpu_engine(
     from slipstream.loader.gpu_engine import GpuEngine
 
     choice = loader.choice
-    # Each thread prepares a batch by itself and then waits for the GPU; together they keep it busy.
-    # Waking helpers for one batch would cost more than they save.
-    threads = max(_ENGINE_THREADS, min(choice.workers, _MOST_GPU_THREADS))
+    # Each thread prepares a batch by itself: waking helpers for it would cost more than they save.
+    at_once = min(choice.workers, _MOST_GPU_THREADS)
+    threads = at_once + _WAITING_THREADS
     engine = GpuEngine(
         choice.route.reader, choice.route.lowered, device=device, balance=balance,
-        threads=max(1, choice.workers // threads), **_engine_arguments(loader),
+        at_once=at_once, threads=max(1, choice.workers // at_once),
+        **_engine_arguments(loader),
     )  # fmt: skip
     makes = functools.partial(engine.make, epoch=epoch)
     depth = max(threads, choice.prefetch)

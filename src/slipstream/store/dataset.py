@@ -142,6 +142,17 @@ class Dataset(torch.utils.data.Dataset[Any]):
         """
         return self._store.rows(self._store.field_number(field), self._numbers(indices))
 
+    def was_checked(self, field: str, indices: npt.ArrayLike) -> bool:
+        """Whether `note_checked` was told of all these samples, through any view."""
+        checked = self._store.checked.get(self._store.field_number(field))
+        return checked is not None and bool(checked[self._numbers(indices)].all())
+
+    def note_checked(self, field: str, indices: npt.ArrayLike) -> None:
+        """The checksums of these samples' payloads were found right, in this process."""
+        number = self._store.field_number(field)
+        nothing = np.zeros(self._store.samples, dtype=np.bool_)
+        self._store.checked.setdefault(number, nothing)[self._numbers(indices)] = True
+
     def column(
         self, field: str, name: str, indices: npt.ArrayLike | None = None
     ) -> npt.NDArray[Any]:

@@ -24,14 +24,15 @@ class Rows:
     """Where the payloads of some samples lie, in the samples' order, as the native engine takes it.
 
     Payload `k` is `maps[map_ids[k]][offsets[k] : offsets[k] + lengths[k]]`, inside the map by
-    check. The last four are None for fields that are no pictures.
+    check. The last four are None for fields that are no pictures; `checksums` where they are not to
+    be looked at.
     """
 
     maps: list[Map]
     map_ids: npt.NDArray[np.uint32]
     offsets: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint64]
-    checksums: npt.NDArray[np.uint32]
+    checksums: npt.NDArray[np.uint32] | None
     codings: npt.NDArray[np.uint8] | None = None
     widths: npt.NDArray[np.uint32] | None = None
     heights: npt.NDArray[np.uint32] | None = None
@@ -77,6 +78,8 @@ class Store:
 
     def __init__(self, folder: Path, *, ram: bool = False) -> None:
         self.folder = folder
+        # By field: samples whose payloads were found right before. Readers that look once keep it.
+        self.checked: dict[int, npt.NDArray[np.bool_]] = {}
         self.manifest = read_manifest(folder)
         self.fields = self.manifest.fields
         self.numbers = {field.name: number for number, field in enumerate(self.fields)}

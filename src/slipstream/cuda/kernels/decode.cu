@@ -25,8 +25,12 @@ extern "C" __global__ void __launch_bounds__(kSegmentGroup)
     extern __shared__ Table tables[];
     __shared__ u32 blocks[kSegmentGroup * kBlockWords];
     __shared__ u8 order[64];
+    __shared__ Picture picture;  // near: parts of it are needed for every block
     u32 group;
-    const Picture& picture = own_picture(slot, head_of(slot).segment_groups_at, group);
+    const Picture& far = own_picture(slot, head_of(slot).segment_groups_at, group);
+    for (u32 i = threadIdx.x; i < sizeof(Picture) / sizeof(u32); i += kSegmentGroup)
+        reinterpret_cast<u32*>(&picture)[i] = reinterpret_cast<const u32*>(&far)[i];
+    __syncthreads();
     const Code* codes = part<Code>(slot, head_of(slot).codes_at) + picture.first_code;
     if (threadIdx.x < picture.codes) build_lengths(codes[threadIdx.x], tables[threadIdx.x]);
     order[threadIdx.x] = kNaturalOrder[threadIdx.x];

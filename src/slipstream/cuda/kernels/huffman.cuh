@@ -10,8 +10,8 @@ constexpr int kLookBits = 10;
 constexpr int kLookups = 1 << kLookBits;
 constexpr int kMostCodes = 2 * kComponents;
 
-// Lookups answer most symbols: bits of code and magnitude together in bits 0-4, of the magnitude in 5-8, run of
-// zeros in 9-12. 0: the code is longer than a lookup.
+// Lookups answer most symbols: bits of code and magnitude together in bits 0-4, of the magnitude in 5-8, how far to go on
+// in the block from bit 9 on. 0: the code is longer than a lookup.
 struct Table {
     u16 look[kLookups];
     // Of the codes of each length: the largest, left-aligned in 16 bits, plus one; and the number of its symbol
@@ -33,9 +33,12 @@ SLIP_BOTH void build_lengths(const Code& code, Table& table) {
     }
 }
 
+constexpr u32 kEndOfBlock = 64;  // goes beyond every block
+
 SLIP_BOTH u32 entry_of(u32 symbol, u32 length, bool is_dc) {
-    const u32 size = symbol & 15, run = is_dc ? 0 : symbol >> 4;
-    return (length + size) | size << 5 | run << 9;
+    const u32 size = symbol & 15, run = symbol >> 4;
+    const u32 advance = is_dc ? 0 : size == 0 && run != 15 ? kEndOfBlock : run + 1;
+    return (length + size) | size << 5 | advance << 9;
 }
 
 // The code that `top`, the next 16 bits, begins with, if it is longer than `beyond` bits; 0 if none.
@@ -57,16 +60,6 @@ SLIP_BOTH void build_lookups(const Code& code, Table& table, bool is_dc, u32 lan
     }
 }
 
-// The next bits of a segment, first bit on top. Words are read whole, and only those that hold bytes of the
-// segment; behind them the stream goes on with zeros, which the check at its end finds out.
-struct Stream {
-    const u32* next;
-    const u32* end;
-    u64 bits;
-    i32 count;
-    i32 read;  // bits so far, with those that stand in `bits`
-};
-
 SLIP_BOTH u32 from_big_endian(u32 word) {
 #if defined(__CUDA_ARCH__)
     return __byte_perm(word, 0, 0x0123);
@@ -75,55 +68,74 @@ SLIP_BOTH u32 from_big_endian(u32 word) {
 #endif
 }
 
-SLIP_BOTH void refill(Stream& s) {
-    if (s.count <= 32) {
-        const u64 word = s.next < s.end ? from_big_endian(*s.next) : 0;
-        ++s.next;
-        s.bits |= word << (32 - s.count);
-        s.count += 32;
-        s.read += 32;
-    }
+// The upper 32 of 64 bits, behind the first `shift`, at most 31, of them.
+SLIP_BOTH u32 shift_in(u32 upper, u32 lower, u32 shift) {
+#if defined(__CUDA_ARCH__)
+    return __funnelshift_l(lower, upper, shift);
+#else
+    return static_cast<u32>((static_cast<u64>(upper) << 32 | lower) << shift >> 32);
+#endif
 }
 
-SLIP_BOTH void consume(Stream& s, u32 bits) {
-    s.bits <<= bits;
-    s.count -= static_cast<i32>(bits);
+// A place in a segment: `used` bits of `current` are behind us, two words follow it. They are read before they are
+// needed, as memory takes its time. Words are read whole, and only those that hold bytes of the segment; behind them the
+// stream goes on with zeros, which the check at its end finds out.
+struct Stream {
+    const u32* words;
+    u32 next, end;  // numbers of the word behind the two, and of the first behind the segment
+    u32 current, second, third;
+    u32 used;
+};
+
+SLIP_BOTH u32 next_word(Stream& s) {
+    const u32 word = s.next < s.end ? from_big_endian(s.words[s.next]) : 0;
+    ++s.next;
+    return word;
 }
 
 SLIP_BOTH Stream start(const u8* slot, const Segment& segment) {
-    const u32 before = segment.at & 3;
-    Stream s{part<u32>(slot, segment.at - before),
-             part<u32>(slot, (segment.at + segment.bytes + 3) & ~3u), 0, 0,
-             -static_cast<i32>(8 * before)};
-    refill(s);
-    consume(s, 8 * before);
+    Stream s{part<u32>(slot, 0), segment.at / 4, (segment.at + segment.bytes + 3) / 4, 0, 0, 0,
+             8 * (segment.at & 3)};
+    s.current = next_word(s);
+    s.second = next_word(s);
+    s.third = next_word(s);
     return s;
+}
+
+// At most 31 bits.
+SLIP_BOTH void consume(Stream& s, u32 bits) {
+    s.used += bits;
+    if (s.used >= 32) {
+        s.used -= 32;
+        s.current = s.second;
+        s.second = s.third;
+        s.third = next_word(s);
+    }
 }
 
 // The next symbol's entry; 0 if the bits are no code. Consumes code and magnitude.
 SLIP_BOTH u32 next_symbol(Stream& s, const Table& table, const u8* symbols, bool is_dc, i32& value) {
-    refill(s);
-    u32 entry = table.look[s.bits >> (64 - kLookBits)];
-    if (entry == 0) {
-        entry = find_code(table, symbols, static_cast<u32>(s.bits >> 48), kLookBits, 16, is_dc);
-        if (entry == 0) return 0;
-    }
+    const u32 bits = shift_in(s.current, s.second, s.used);
+    u32 entry = table.look[bits >> (32 - kLookBits)];
+    if (entry == 0) entry = find_code(table, symbols, bits >> 16, kLookBits, 16, is_dc);
     const u32 total = entry & 31, size = entry >> 5 & 15;
-    // The magnitude; shifted in two steps, as there may be none.
-    const i32 magnitude = static_cast<i32>(s.bits << (total - size) >> 1 >> (63 - size));
-    const i32 half = (1 << size) >> 1;
-    value = magnitude < half ? magnitude - (1 << size) + 1 : magnitude;
+    // Shifted in two steps, as there may be no magnitude.
+    const i32 magnitude = static_cast<i32>(bits << (total - size) >> 1 >> (31 - size));
+    const i32 least = (1 << size) >> 1;
+    value = magnitude < least ? magnitude - (1 << size) + 1 : magnitude;
     consume(s, total);
     return entry;
 }
 
 // After the last block: less than a byte must be left, all ones.
-SLIP_BOTH u32 check_end(const Stream& s, u32 bytes) {
-    const i32 left = static_cast<i32>(8 * bytes) - (s.read - s.count);
+SLIP_BOTH u32 check_end(const Stream& s, const Segment& segment) {
+    // Three words were read beyond what is used.
+    const i32 used = static_cast<i32>(32 * (s.next - 3 - segment.at / 4) + s.used - 8 * (segment.at & 3));
+    const i32 left = static_cast<i32>(8 * segment.bytes) - used;
     if (left < 0) return kOverrun;
     if (left > 7) return kLeftover;
-    const u64 ones = (u64{1} << left) - 1;
-    return left > 0 && s.bits >> (64 - left) != ones ? kLeftover : kFine;
+    const u32 ones = (1u << left) - 1;
+    return shift_in(s.current, s.second, s.used) >> 24 >> (8 - left) == ones ? kFine : kLeftover;
 }
 
 // Positions of a block's coefficients in natural order, in the order in which they are coded.
@@ -153,14 +165,15 @@ SLIP_BOTH bool decode_block(Stream& s, const Table& dc, const u8* dc_symbols, co
     i32 value = 0;
     if (next_symbol(s, dc, dc_symbols, true, value) == 0) return false;
     block[0] = static_cast<i16>(predictors.advance(component, value));
-    for (u32 k = 0; k < 63;) {
+    u32 k = 0, advance;
+    do {
         const u32 entry = next_symbol(s, ac, ac_symbols, false, value);
-        const u32 size = entry >> 5 & 15, run = entry >> 9;
-        if (entry != 0 && size == 0 && run != 15) break;  // end of the block
-        k += run + 1;
-        if (entry == 0 || k > 63) return false;
-        if (size != 0) block[order[k]] = static_cast<i16>(value);
-    }
+        advance = entry >> 9;
+        if (entry == 0) return false;
+        k += advance;
+        if (k > 63) return advance == kEndOfBlock;
+        block[order[k]] = static_cast<i16>(value);
+    } while (k < 63);
     return true;
 }
 
@@ -198,7 +211,7 @@ SLIP_BOTH u32 decode_segment(const u8* slot, const Picture& picture, u32 number,
                        component.stride);
         }
     }
-    return check_end(s, segment.bytes);
+    return check_end(s, segment);
 }
 
 }  // namespace slip::cuda

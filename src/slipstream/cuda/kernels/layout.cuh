@@ -53,6 +53,7 @@ struct Picture {
     u32 first_segment, segments;
     u32 first_code, dc_codes, codes;  // those of DC coefficients come first
     u32 component_count, colour;
+    u32 pairs;  // whether pixels can be made two at a time: see pixels.cuh
     // The decoded region: rows of MCUs, cut into tiles; the last of a row may be shorter.
     u32 mcus_across, mcu_rows, tile_mcus, tiles_across, blocks_per_mcu;
     // Of each block of an MCU: its component, and its place among that component's blocks there.

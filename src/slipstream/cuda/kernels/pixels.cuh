@@ -52,4 +52,36 @@ SLIP_BOTH u32 pixel_at(const Picture& picture, const u8* planes, i32 x, i32 y) {
     return picture.colour == kYcc ? ycc_to_rgb(first, second, third) : pack_pixel(first, second, third);
 }
 
+// The component's values at pixels (x, y) and (x + 1, y), where x is even and two pixels share a sample across, at most
+// two down. One of the two may not be needed: what it is made of may not have been decoded, so reads stay inside of
+// what was.
+SLIP_BOTH void sample_pair_at(const Component& c, const u8* planes, i32 x, i32 y, i32 (&values)[2]) {
+    const i32 column = x / 2, row = y / c.v_ratio;
+    const i32 before = larger(column - 1, c.left);
+    const i32 behind = smaller(column + 1, smaller(c.width, c.left + c.stride) - 1);
+    const u8* here = planes + c.plane + (row - c.top) * c.stride - c.left;
+    if (c.v_ratio == 1) {
+        values[0] = (3 * here[column] + here[before] + 1) >> 2;
+        values[1] = (3 * here[column] + here[behind] + 2) >> 2;
+        return;
+    }
+    const i32 near = y & 1 ? smaller(row + 1, c.height - 1) : larger(row - 1, 0);
+    const u8* there = here + (near - row) * c.stride;
+    const i32 middle = 3 * (3 * here[column] + there[column]);
+    values[0] = (middle + 3 * here[before] + there[before] + 8) >> 4;
+    values[1] = (middle + 3 * here[behind] + there[behind] + 7) >> 4;
+}
+
+// Pixels (x, y) and (x + 1, y) of the whole picture, x even, where picture.pairs: the usual YCbCr with chroma that is
+// halved across, and maybe down.
+SLIP_BOTH void pixel_pair_at(const Picture& picture, const u8* planes, i32 x, i32 y, u32 (&pixels)[2]) {
+    planes += picture.planes;
+    const Component& c = picture.components[0];
+    const u8* luma = planes + c.plane + (y - c.top) * c.stride + (x - c.left);
+    i32 cb[2], cr[2];
+    sample_pair_at(picture.components[1], planes, x, y, cb);
+    sample_pair_at(picture.components[2], planes, x, y, cr);
+    for (int i = 0; i < 2; ++i) pixels[i] = ycc_to_rgb(luma[i], cb[i], cr[i]);
+}
+
 }  // namespace slip::cuda

@@ -29,10 +29,24 @@ SLIP_BOTH u32 weigh(const Axis& axis, u32 i, Read read) {
 // Rows [first, end) of the crop's needed part into `kept`, for `lane` of `lanes` threads.
 SLIP_BOTH void keep_rows(const Picture& picture, u32 first, u32 end, const u8* planes, u32* kept, u32 lane,
                          u32 lanes) {
-    const u32 count = (end - first) * picture.input_width;
-    for (u32 i = lane; i < count; i += lanes) {
-        const u32 y = i / picture.input_width, x = i - y * picture.input_width;
-        kept[i] = pixel_at(picture, planes, static_cast<i32>(x), static_cast<i32>(first + y));
+    const u32 width = picture.input_width;
+    if (!picture.pairs) {
+        for (u32 i = lane; i < (end - first) * width; i += lanes) {
+            const u32 y = i / width, x = i - y * width;
+            kept[i] = pixel_at(picture, planes, static_cast<i32>(x), static_cast<i32>(first + y));
+        }
+        return;
+    }
+    // Pairs start at even pixels of the whole picture.
+    const u32 odd = picture.x & 1, pairs = (width + odd + 1) / 2;
+    for (u32 i = lane; i < (end - first) * pairs; i += lanes) {
+        const u32 y = i / pairs, x = 2 * (i - y * pairs);
+        u32 pixels[2];
+        pixel_pair_at(picture, planes, picture.x + static_cast<i32>(x) - static_cast<i32>(odd),
+                      picture.y + static_cast<i32>(first + y), pixels);
+        u32* row = kept + y * width;
+        if (x >= odd) row[x - odd] = pixels[0];
+        if (x + 1 - odd < width) row[x + 1 - odd] = pixels[1];
     }
 }
 
