@@ -327,7 +327,8 @@ def test_bytes_stay_bytes() -> None:
 def test_lowered_pipelines_pickle_and_compare() -> None:
     ops = [
         ColorJitter(0.4, hue=0.1), GaussianBlur(3), RandAugment(), RandomGrayscale(),
-        ToTensor(torch.float16, torch.channels_last), RandomErasing(), Mixup(0.2, 3), CutMix(1.0, 3),
+        ToTensor(torch.float16, torch.channels_last), RandomErasing(), Mixup(0.2, 3),
+        CutMix(1.0, 3),
     ]  # fmt: skip
     lowered = lower(ops, exact=True)
     again = pickle.loads(pickle.dumps(lowered))

@@ -112,5 +112,5 @@ def test_what_cannot_be_followed() -> None:
         slipstream.Augment(masks="mask")
     with pytest.raises(UsageError, match="not through unknown, which runs as given"):
         lower([slipstream.Augment(Resize(8), keypoints=["p"]), unknown], exact=False)
-    with pytest.raises(UsageError, match="RandAugment, .* leave them out"):
+    with pytest.raises(UsageError, match=r"RandAugment, .* leave them out"):
         lower(slipstream.Augment(RandAugment(), masks=["mask"]), exact=False)

@@ -33,6 +33,10 @@ from slipstream.augment import (
 from slipstream.augment.lowering import lower
 from slipstream.augment.pillow import apply
 from slipstream.errors import CorruptDataset, UsageError
+from slipstream.loader.engine import Engine
+from slipstream.loader.memory import RecycledMemory
+from slipstream.loader.on_device import UnfinishedPixels
+from slipstream.loader.plan import Task
 from slipstream.pack.pack import pack_source
 from slipstream.pack.sources.detect import open_source
 from tests.augment import standins
@@ -88,7 +92,6 @@ def test_the_same_for_any_number_of_workers_and_after_resuming(packed: Path, nam
     for workers in (1, 2):
         again = make(packed, transform, num_workers=workers)
         assert [epoch_of(again), epoch_of(again)] == epochs
-    iterator = iter(make(packed, transform))
     begun = make(packed, transform)
     list(begun)
     iterator = iter(begun)
@@ -116,6 +119,25 @@ def test_sample_by_sample_gives_the_same(packed: Path, name: str) -> None:
     for batch, indices in zip(torchs, [[4, 7], [20]], strict=True):
         for picture, index in zip(batch["image"], indices, strict=True):
             assert torch.equal(picture, torch.as_tensor(found[index]))
+
+
+@pytest.mark.parametrize("name", [*PIPELINES, "mixed"])
+def test_what_is_finished_on_a_device_is_the_same(packed: Path, name: str) -> None:
+    """The device is the processor here; tests/gpu has the other one."""
+    transform = PIPELINES.get(name, MIXED)
+    dataset = make(packed, transform).dataset
+    made = []
+    for finish in ("here", "on_device"):
+        engine = Engine(
+            dataset.reader, dataset.lowered, seed=3, threads=1, finish=finish,
+            memory=RecycledMemory(keep=2),
+        )  # fmt: skip
+        made.append(engine.make(Task(0, [4, 7, 20, 3], 4, 0), epoch=1).batch)
+    here, there = made
+    assert isinstance(there["image"], UnfinishedPixels) and there["image"].nbytes > 0
+    moved = there["image"].to(torch.device("cpu"))
+    assert torch.equal(moved, here["image"]) and moved.stride() == here["image"].stride()
+    assert torch.equal(there["label"], here["label"])
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
@@ -169,7 +191,7 @@ def test_mixed_labels(packed: Path) -> None:
 
 def test_mixing_what_cannot_be_mixed(packed: Path) -> None:
     tensor = [*CROP, ToTensor()]
-    with pytest.raises(UsageError, match="num_classes=2, and the field .* holds 2"):
+    with pytest.raises(UsageError, match=r"num_classes=2, and the field .* holds 2"):
         list(make(packed, [*tensor, Mixup(1.0, 2)]))
     with pytest.raises(UsageError, match='field "key" is a list of 5'):
         list(make(packed, [*tensor, Mixup(1.0, 3, label="key")]))
@@ -355,7 +377,7 @@ def test_fields_that_cannot_follow(scenes: Path) -> None:
         first(keypoints=["nose"])
     with pytest.raises(CorruptDataset, match=r'field "points" is .*\[2, 2\], expected \[K, 4\]'):
         first(boxes=["points"])
-    with pytest.raises(UsageError, match='mask "boxes" is torch.float32'):
+    with pytest.raises(UsageError, match=r'mask "boxes" is torch\.float32'):
         first(masks=["boxes"])
     with pytest.raises(UsageError, match="there is no picture"):
         first(masks=["image", "mask", "classes"])

@@ -10,8 +10,8 @@ import torch
 
 from slipstream.augment import color, space
 from slipstream.augment.batch_steps import Change, Parameters, apply_to_rows
-from slipstream.augment.batches import most
 from slipstream.augment.draws import one_of, unit
+from slipstream.augment.levels import most
 from slipstream.augment.steps import Random
 
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ picture's result does not depend on the device, nor on the batch that it is in.
 
 import torch
 
-from slipstream.augment.batches import as_bytes, as_floats, each, is_bytes, most, settle
+from slipstream.augment.levels import as_bytes, as_floats, each, is_bytes, most, settle
 
 _LUMA = (0.2989, 0.587, 0.114)
 _FINE = 2.0**24

@@ -13,8 +13,8 @@ import torch
 from torch.nn.functional import one_hot
 
 from slipstream.augment.batch_steps import Parameters
-from slipstream.augment.batches import each
 from slipstream.augment.draws import BETA_BLOCKS, beta, one_of
+from slipstream.augment.levels import each
 from slipstream.augment.steps import Random
 from slipstream.errors import UsageError
 

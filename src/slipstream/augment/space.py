@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from slipstream.augment.batches import each, is_bytes, settle
+from slipstream.augment.levels import each, is_bytes, settle
 
 _ONE = 1 << 32
 

@@ -110,15 +110,21 @@ class Engine:
         """
         columns, errors = self.reader.read_columns(indices, self._memory, self._threads)
         for name in self.pictures:
-            rows, trouble = self.reader.open_pictures(name, indices, self._threads)
-            windows = self.draw(rows, draws, epoch)
-            size = self._common_size(windows, trouble, indices)
-            columns[name] = self._make_pixels(rows, windows, size, trouble)
+            columns[name], moved, trouble = self._read_pictures(name, indices, draws, epoch)
             if self._lowered.followers and name == self.pictures[0]:
-                self._follow(Moved(rows, windows, size), indices, columns, trouble)
+                self._follow(moved, indices, columns, trouble)
             for place, reason in trouble.items():
                 errors.setdefault(place, reason)
         return columns, errors
+
+    def _read_pictures(
+        self, name: str, indices: Indices, draws: Indices, epoch: int
+    ) -> tuple[torch.Tensor, Moved, Errors]:
+        rows, errors = self.reader.open_pictures(name, indices, self._threads)
+        windows = self.draw(rows, draws, epoch)
+        size = self._common_size(windows, errors, indices)
+        pixels = self._make_pixels(rows, windows, size, errors)
+        return pixels, Moved(rows, windows, size), errors
 
     def _follow(
         self, moved: Moved, indices: Indices, columns: dict[str, Column], errors: Errors

@@ -14,6 +14,7 @@ from slipstream.augment.lowering import Lowered
 from slipstream.cuda.decoder import SLOT_BYTES, Decoder
 from slipstream.loader.balance import Balance
 from slipstream.loader.engine import Engine
+from slipstream.loader.following import Moved
 from slipstream.loader.made import Made
 from slipstream.loader.memory import PinnedMemory
 from slipstream.loader.pixels import decode_windows, rows_at, undecodable
@@ -57,7 +58,7 @@ class GpuEngine(Engine):
 
     def _read_pictures(
         self, name: str, indices: Indices, draws: Indices, epoch: int
-    ) -> tuple[torch.Tensor, Errors]:
+    ) -> tuple[torch.Tensor, Moved, Errors]:
         """A checksum takes as long as all else that the processor does here, and the bytes stay
         mapped: it is looked at when this process reads a sample for the first time.
         """
@@ -70,7 +71,7 @@ class GpuEngine(Engine):
             good = np.ones(len(indices), dtype=np.bool_)
             good[list(errors)] = False
             self.reader.note_checked(name, indices[good])
-        return pixels, errors
+        return pixels, Moved(rows, windows, size), errors
 
     def _make_pixels(
         self, rows: Pictures, windows: Windows, size: tuple[int, int], errors: Errors

@@ -1,4 +1,4 @@
-"""What the functions on batches share: pictures [N, 3, H, W], uint8 or float32 from 0 to 1."""
+"""Bytes, 0 to 255, and floats, 0 to 1: what functions on pictures [N, 3, H, W] do with either."""
 
 import torch
 
