@@ -25,7 +25,8 @@ _ERASE_BLOCKS = 6  # ten tries of two words, two for the place, one for the chan
 class BatchStep(Protocol):
     """One step: frozen and picklable."""
 
-    # Each pixel of the result is made of the same pixel, and of numbers of the whole picture.
+    # Each pixel of the result is made of the same pixel, of its picture or of the one before in the
+    # batch, and of numbers of the whole picture, such as its mean.
     is_pointwise: ClassVar[bool]
     # Flipping the picture before or after makes no difference.
     allows_flips: ClassVar[bool]
