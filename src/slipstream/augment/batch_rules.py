@@ -153,9 +153,9 @@ def _theirs(make: Maker, *, wants_tensor: bool = False) -> Rule:
             raise NotLowered("draws and rounds in its own way")
         if wants_tensor and not draft.is_tensor:
             raise NotLowered("wants a tensor, but the picture is none yet")
-        name = _shown(transform)
+        step, name = make(transform, op), _shown(transform)
         note = f"{name} has our random numbers and the rounding of torchvision's tensors"
-        return draft.add_batch_step(make(transform, op), note), name
+        return draft.add_batch_step(step, note), name
 
     return rule
 

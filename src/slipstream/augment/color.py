@@ -102,8 +102,11 @@ def equalize(pixels: torch.Tensor) -> torch.Tensor:
         return as_floats(equalize(as_bytes(pixels)))
     count, channels, height, width = pixels.shape
     values = pixels.reshape(count * channels, height * width).to(torch.int64)
-    counts = torch.zeros((len(values), 256), dtype=torch.int64, device=pixels.device)
-    counts.scatter_add_(1, values, torch.ones_like(values))
+    rows = torch.arange(len(values), device=pixels.device).view(-1, 1)
+    # In one dimension: there torch.use_deterministic_algorithms allows it on GPUs.
+    places = (values + 256 * rows).view(-1)
+    counts = torch.zeros(256 * len(values), dtype=torch.int64, device=pixels.device)
+    counts = counts.scatter_add_(0, places, torch.ones_like(places)).view(-1, 256)
     last = counts.gather(1, values.amax(1, keepdim=True))
     step = torch.div(height * width - last, 255, rounding_mode="floor")
     below = counts.cumsum(1) - counts
