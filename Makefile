@@ -16,7 +16,7 @@ BUILT := $(VENV)/built.stamp
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long bench lint format stub build clean distclean
+.PHONY: help demo test test-long test-gpu bench bench-gpu lint format stub build clean distclean
 .PHONY: check-python check-native check-stub test-native test-python
 
 help:  ## list the targets
@@ -29,6 +29,13 @@ test: lint test-native test-python  ## lint, types, C++ tests under sanitizers, 
 
 test-long: lint test-native $(BUILT)  ## the same with the sweeps that take minutes
 	$(BIN)/python -m pytest -m ""
+
+test-gpu: $(BUILT)  ## what needs a GPU; also under compute-sanitizer, if it is there
+	$(BIN)/python -m pytest tests/gpu
+	if command -v compute-sanitizer >/dev/null; then $(BIN)/python -m tests.gpu.sanitize; fi
+
+bench-gpu: $(BUILT)  ## measure decoding and training on a GPU; PHOTOS=folder, SAVE=file
+	$(BIN)/python -m benchmarks.gpu --photos "$(PHOTOS)" $(if $(SAVE),--save "$(SAVE)")
 
 # Peers live in an environment of their own: nothing of theirs may reach ours.
 bench: $(BUILT) build/peers/installed.stamp  ## measure the published ratios; PHOTOS=folder for your own

@@ -388,7 +388,7 @@ def test_batches_in_use_and_kept_ones_stay_what_they_are(mixed: Path) -> None:
     every fifth batch is kept to the end.
     """
     expected = [batch["image"].cpu() for batch in make(mixed, 2, decode="cpu")]
-    loader = make(mixed, 2, prefetch_factor=8)
+    loader = make(mixed, 2, num_workers=2, prefetch_factor=8)
     side = torch.cuda.Stream()
     kept, sums, late = [], [], []
     for _ in range(3):
@@ -463,7 +463,7 @@ def test_a_captured_step_beside_the_loader(jpegs: Path) -> None:
     """The step is captured while the loader decodes ahead, then replayed on every batch."""
     step = Step()
     static = torch.zeros((8, 3, 48, 48), device="cuda")
-    iterator = iter(make(jpegs, sampler=repeated(400), prefetch_factor=8))
+    iterator = iter(make(jpegs, sampler=repeated(400), num_workers=2, prefetch_factor=8))
     next(iterator)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -312,6 +312,16 @@ def test_changes_of_the_dataset_show_in_the_next_epoch(folder: Path) -> None:
     assert images.shape == (2, 3, 24, 24) and labels.tolist() == [1, 0]
 
 
+def test_changes_of_a_subset_show_under_a_transform_too(packed: Path) -> None:
+    subset = Subset(slipstream.open_dataset(packed), [0, 1])
+    loader = slipstream.Loader(subset, 4, transform=[CenterCrop(16)])
+    assert [len(batch["key"]) for batch in loader] == [2]
+    subset.indices = [5, 4, 3]
+    keys = [sample["key"] for sample in slipstream.open_dataset(packed)]
+    assert all_keys(loader) == [keys[5], keys[4], keys[3]]
+    assert loader.dataset[0]["key"] == keys[5]
+
+
 # Bad samples.
 
 

@@ -1,5 +1,6 @@
 """What makes batches in the loop's own process, when a batch cannot be made."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from slipstream.loader.loader import Loader
 from slipstream.pack.pack import pack_dataset
 from slipstream.store.dataset import open_dataset
 from tests.loader.damage import damage
+from tests.loader.fake_lane import FakeLane
 from tests.loader.made_data import plain
 
 COUNT = 23
@@ -63,3 +65,33 @@ def test_an_error_caught_by_the_loop_counts_as_a_batch(
 
     monkeypatch.setattr(sources, "_INLINE_BYTES", 0)
     assert through_the_error(make(tmp_path), "ThreadedBatches") == inline
+
+
+def test_an_error_on_the_way_to_a_device_counts_as_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prefetcher hands it on in its place and goes on."""
+    expected = through_the_error(packed_with_a_damaged_sample(tmp_path), "_InlineBatches")
+    ahead: list[sources.Source] = []
+
+    def through_a_lane(maker: Any, device: Any, lane: Any) -> sources.Source:
+        ahead.append(made := plain_source(maker, None, FakeLane()))
+        return made
+
+    plain_source = sources.Source
+    monkeypatch.setattr(sources, "Source", through_a_lane)
+    loader = packed_with_a_damaged_sample(tmp_path)
+    assert through_the_error(loader, "_InlineBatches") == expected
+    assert len(ahead) == 1
+
+
+def test_an_error_that_ends_all_ends_it_on_the_way_to_a_device_too() -> None:
+    def broken() -> Iterator[Any]:
+        raise RuntimeError("nobody makes batches any more")
+        yield
+
+    source = sources.Source(broken(), None, FakeLane())
+    with pytest.raises(RuntimeError, match="any more"):
+        next(source)
+    with pytest.raises(StopIteration):
+        next(source)

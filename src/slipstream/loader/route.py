@@ -76,6 +76,11 @@ def _native_route(loader: Any) -> Route | TransformedDataset | str:
     """The engine's way; a dataset that goes a part of it; or why there is none."""
     dataset = loader.dataset
     if isinstance(dataset, TransformedDataset):
+        if type(dataset.source) is Subset:
+            # Its samples may be others than when the loader was made.
+            reader = _reader_of(*without_subsets(dataset.source))
+            assert reader is not None
+            dataset.read_from(reader)
         return _engine_route(dataset)
     base, indices = without_subsets(dataset)
     reader = _reader_of(base, indices)

@@ -78,6 +78,11 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
         self.places: _Places | None = None
         self._engine: Engine | None = None
 
+    def read_from(self, reader: Reader) -> None:
+        """The source's samples are others now."""
+        self.reader = reader
+        self._engine = None
+
     def set_epoch(self, epoch: int) -> None:
         """Draw the random numbers of this epoch from now on, each sample its own."""
         begin_batch(self, epoch, None)

@@ -27,7 +27,7 @@ from slipstream.loader.samples import batch_under_way
 from slipstream.loader.share import share_lists
 from slipstream.loader.stats import Stats, bytes_of, samples_in
 from slipstream.loader.structure import map_tensors
-from slipstream.loader.threaded import ThreadedBatches
+from slipstream.loader.threaded import ThreadedBatches, without_catcher
 from slipstream.loader.tuning import Tuner
 from slipstream.loader.worker import Job
 from slipstream.loader.worker_batches import WorkerBatches
@@ -48,9 +48,10 @@ class Source:
         self._prefetcher: DevicePrefetcher[Any] | None = None
         self._device = device
         self._copied = (0, 0.0)
+        self._failed: Task | None = None
         if lane is not None:
             self._prefetcher = DevicePrefetcher(
-                _as_tokens(maker), lane, interrupt=getattr(maker, "interrupt", None)
+                _Tokens(maker), lane, interrupt=getattr(maker, "interrupt", None)
             )
 
     @property
@@ -61,6 +62,9 @@ class Source:
     def __next__(self) -> tuple[Task, Made, Any]:
         if self._prefetcher is not None:
             token, batch = next(self._prefetcher)
+            if token.error is not None:
+                self._failed = token.task
+                raise token.error
             return token.task, token.made, batch
         task, made = next(self._maker)
         batch = made.batch
@@ -73,9 +77,11 @@ class Source:
 
     def take_failed(self) -> Task | None:
         """The task whose batch has just raised an error in place of being delivered."""
-        failed: Task | None = getattr(self._maker, "failed", None)
-        if failed is not None:
-            self._maker.failed = None
+        failed, self._failed = self._failed, None
+        if failed is None and self._prefetcher is None:
+            failed = getattr(self._maker, "failed", None)
+            if failed is not None:
+                self._maker.failed = None
         return failed
 
     def observe(self, wait_s: float) -> None:
@@ -108,23 +114,44 @@ class Source:
 
 
 class _Token:
-    """Rides with a batch through the prefetcher, which looks into what it knows."""
+    """Rides with a batch through the prefetcher, which looks into what it knows. With an `error` it
+    stands for a batch that could not be made: those behind it can.
+    """
 
-    __slots__ = ("made", "task")
+    __slots__ = ("error", "made", "task")
 
-    def __init__(self, task: Task, made: Made) -> None:
+    def __init__(self, task: Task, made: Made | None, error: Exception | None = None) -> None:
         self.task = task
         self.made = made
+        self.error = error
 
 
-def _as_tokens(maker: Any) -> Iterator[tuple[_Token, Any]]:
-    try:
-        for task, made in maker:
-            batch, made.batch = made.batch, made.batch is not None or None
-            yield _Token(task, made), batch
-            del batch
-    finally:
-        close = getattr(maker, "close", None)
+class _Tokens:
+    """What a maker makes, as the prefetcher takes it."""
+
+    def __init__(self, maker: Any) -> None:
+        self._maker = maker
+
+    def __iter__(self) -> "_Tokens":
+        return self
+
+    def __next__(self) -> tuple[_Token, Any]:
+        try:
+            task, made = next(self._maker)
+        except StopIteration:
+            raise
+        except Exception as error:
+            failed = getattr(self._maker, "failed", None)
+            if failed is None:
+                raise
+            self._maker.failed = None
+            return _Token(failed, None, without_catcher(error)), None
+        batch, made.batch = made.batch, made.batch is not None or None
+        return _Token(task, made), batch
+
+    def close(self) -> None:
+        """Close the maker."""
+        close = getattr(self._maker, "close", None)
         if close is not None:
             close()
 
