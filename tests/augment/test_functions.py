@@ -113,6 +113,7 @@ def test_equalize_is_pillows() -> None:
     for picture, equalized in zip(pixels, result, strict=True):
         truth = ImageOps.equalize(Image.fromarray(picture.permute(1, 2, 0).numpy()))
         assert torch.equal(equalized.permute(1, 2, 0), torch.from_numpy(np.array(truth)))
+        assert torch.equal(color.equalize(picture.unsqueeze(0))[0], equalized)
     floats = color.equalize(pixels.to(torch.float32) / 255)
     assert floats.dtype == torch.float32
     assert (floats * 255 - result).abs().max() < 1e-3

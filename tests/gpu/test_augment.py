@@ -134,7 +134,7 @@ def test_resumed_on_the_gpu(packed: Path) -> None:
 
 
 def test_pinned_without_a_device(packed: Path) -> None:
-    for name in ("train", "half and steps"):
+    for name in ("train", "mixup", "half and steps"):
         for batch in make(packed, PIPELINES[name][0], pin_memory=True):
             assert batch["image"].is_pinned() and batch["label"].is_pinned()
 
@@ -148,3 +148,7 @@ def test_masks_boxes_and_points(tmp_path: Path) -> None:
             assert other[name].is_cuda and torch.equal(one[name], other[name].cpu())
         for left, right in zip(one["boxes"], other["boxes"], strict=True):
             assert right.is_cuda and torch.equal(left, right.cpu())
+    for batch in make(tmp_path / "scenes.slip", FOLLOWING, pin_memory=True):
+        for name in ("mask", "classes", "depth", "points", "label"):
+            assert batch[name].is_pinned()
+        assert all(boxes.is_pinned() for boxes in batch["boxes"] if boxes.numel())

@@ -1,7 +1,7 @@
 """Runs the stages of a pipeline that come after the geometry on a whole batch."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +39,13 @@ class DrawnBatch:
         dtype = torch.uint8 if finish.kind == "uint8" else finish.dtype
         return apply_chain(pixels, links, dtype=dtype, memory_format=finish.memory_format)
 
-    def mix_labels(self, columns: dict[str, Any]) -> None:
-        """Replace the labels that Mixup and CutMix mix. Raises `UsageError`."""
+    def mix_labels(self, columns: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """The labels that Mixup and CutMix mix, by their field. Raises `UsageError`."""
+        mixed: dict[str, torch.Tensor] = {}
         for stage, drawn in self.links:
             if isinstance(stage, Mixing):
-                columns[stage.label] = mix_labels(stage, columns, drawn)
+                mixed[stage.label] = mix_labels(stage, {**columns, **mixed}, drawn)
+        return mixed
 
 
 def draw_batch(stages: Sequence[Stage], random: Random, height: int, width: int) -> DrawnBatch:

@@ -104,7 +104,7 @@ def equalize(pixels: torch.Tensor) -> torch.Tensor:
     values = pixels.reshape(count * channels, height * width).to(torch.int64)
     rows = torch.arange(len(values), device=pixels.device).view(-1, 1)
     # In one dimension: there torch.use_deterministic_algorithms allows it on GPUs.
-    places = (values + 256 * rows).view(-1)
+    places = (values + 256 * rows).reshape(-1)
     counts = torch.zeros(256 * len(values), dtype=torch.int64, device=pixels.device)
     counts = counts.scatter_add_(0, places, torch.ones_like(places)).view(-1, 256)
     last = counts.gather(1, values.amax(1, keepdim=True))
@@ -113,7 +113,7 @@ def equalize(pixels: torch.Tensor) -> torch.Tensor:
     half = torch.div(step, 2, rounding_mode="floor")
     table = torch.div(below + half, step.clamp(min=1), rounding_mode="floor").clamp_(0, 255)
     table = torch.where(step == 0, torch.arange(256, device=pixels.device), table)
-    return table.gather(1, values).to(torch.uint8).view(pixels.shape)
+    return table.gather(1, values).to(torch.uint8).reshape(pixels.shape)
 
 
 def _luma(pixels: torch.Tensor) -> torch.Tensor:

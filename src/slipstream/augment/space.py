@@ -76,7 +76,7 @@ def affine(pixels: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
     outside = (columns < 0) | (columns >= width) | (rows < 0) | (rows >= height)
     places = rows.clamp_(0, height - 1) * width + columns.clamp_(0, width - 1)
     places = places.view(count, 1, -1).expand(-1, channels, -1)
-    found = pixels.reshape(count, channels, -1).gather(2, places).view(pixels.shape)
+    found = pixels.reshape(count, channels, -1).gather(2, places).reshape(pixels.shape)
     return found.masked_fill_(outside.unsqueeze(1), 0)
 
 

@@ -62,11 +62,11 @@ class Engine:
         bad: list[BadSample] = []
         if errors:
             columns, draws, bad = self._mend(task.key, indices, draws, columns, errors, epoch)
-        made_s = time.perf_counter() - started
         if len(bad) == len(indices) and self._on_error == "skip":
-            return Made(None, 0, fetch_s=made_s, bad=bad)
+            return Made(None, 0, fetch_s=time.perf_counter() - started, bad=bad)
         finished: dict[str, Any] = dict(columns)
         self._finish_pictures(finished, epoch, draws)
+        made_s = time.perf_counter() - started
         nbytes = sum(getattr(column, "nbytes", 0) for column in finished.values())
         left = len(indices) - (len(bad) if self._on_error == "skip" else 0)
         batch = self.reader.collate(finished)
@@ -87,13 +87,14 @@ class Engine:
             elif drawn is not None:
                 columns[name] = self._keep(drawn.run(planes))
         if drawn is not None:
-            drawn.mix_labels(columns)
+            labels = drawn.mix_labels(columns)
+            columns.update({name: self._keep(mixed) for name, mixed in labels.items()})
 
-    def _keep(self, pixels: torch.Tensor) -> torch.Tensor:
-        """`pixels` in page-locked memory where batches are to lie there."""
-        if not isinstance(self._memory, PinnedMemory) or pixels.is_cuda:
-            return pixels
-        return torch.empty_like(pixels, pin_memory=True).copy_(pixels)
+    def _keep(self, column: torch.Tensor) -> torch.Tensor:
+        """The same in page-locked memory where batches are to lie there."""
+        if not isinstance(self._memory, PinnedMemory) or column.is_cuda:
+            return column
+        return torch.empty_like(column, pin_memory=True).copy_(column)
 
     def random(self, epoch: int, draws: Indices) -> Random:
         """The random words of these samples in this epoch."""

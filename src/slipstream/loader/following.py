@@ -54,9 +54,9 @@ def follow(
             masks = [_as_mask(name, value) for value in _column(name, columns)]
         columns[name] = _cut_masks(name, masks, moved, errors, memory)
     for name in followers.boxes:
-        columns[name] = _move(name, _column(name, columns), 4, moved, errors)
+        columns[name] = _move(name, _column(name, columns), 4, moved, errors, memory)
     for name in followers.keypoints:
-        columns[name] = _move(name, _column(name, columns), 2, moved, errors)
+        columns[name] = _move(name, _column(name, columns), 2, moved, errors, memory)
 
 
 def _column(name: str, columns: Mapping[str, Column]) -> Column:
@@ -139,14 +139,17 @@ def _decode_mask(name: str, rows: Pictures, k: int) -> Mask | str:
     return pixels.astype(dtype, copy=False)
 
 
-def _move(name: str, column: Column, numbers: int, moved: Moved, errors: Errors) -> Column:
+def _move(
+    name: str, column: Column, numbers: int, moved: Moved, errors: Errors, memory: Memory
+) -> Column:
     """Boxes (4 numbers) or points (2) of all samples at once."""
     values = [_as_rows(name, value, numbers, k, errors) for k, value in enumerate(column)]
     counts = [len(rows) for rows in values]
     samples = np.repeat(np.arange(len(values)), counts)
     together = np.concatenate([np.empty((0, numbers)), *values])
     move = move_boxes if numbers == 4 else move_points
-    result = torch.from_numpy(move(moved.windows, samples, together).astype(np.float32))
+    result = memory.empty(together.shape, torch.float32)
+    result.copy_(torch.from_numpy(move(moved.windows, samples, together)))
     if isinstance(column, torch.Tensor):
         return result.view(len(values), len(result) // max(1, len(values)), numbers)
     return [result[end - count : end] for count, end in zip(counts, np.cumsum(counts), strict=True)]
