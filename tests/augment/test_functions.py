@@ -107,6 +107,15 @@ def test_a_picture_does_not_depend_on_its_batch_or_layout(name: str, kind: str) 
         assert torch.equal(call(function, pixels[k : k + 1], alone)[0], together[k])
 
 
+@pytest.mark.parametrize("kind", ["bytes", "floats"])
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation", "hue", "grayscale"])
+def test_flips_may_come_before_or_after_colours(name: str, kind: str) -> None:
+    function, parameters, _, _ = CASES[name]
+    pixels = pictures() if kind == "bytes" else pictures().to(torch.float32) / 255
+    flipped = call(function, pixels.flip(2, 3), parameters)
+    assert torch.equal(flipped, call(function, pixels, parameters).flip(2, 3))
+
+
 def test_equalize_is_pillows() -> None:
     pixels = pictures()
     result = color.equalize(pixels)
