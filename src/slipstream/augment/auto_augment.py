@@ -82,7 +82,7 @@ class AutoAugment:
 
     def apply(self, pixels: torch.Tensor, drawn: Parameters) -> torch.Tensor:
         """Each change on the pictures that have it."""
-        pixels = pixels.clone()
+        pixels = pixels.clone(memory_format=torch.contiguous_format)
         for turn in range(self.count):
             for number, name in enumerate(NAMES):
                 rows = torch.nonzero(drawn["which"][:, turn] == number).view(-1)

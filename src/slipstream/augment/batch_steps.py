@@ -68,7 +68,8 @@ class Jitter:
 
     def apply(self, pixels: torch.Tensor, drawn: Parameters) -> torch.Tensor:
         """Each change on the pictures whose turn it is."""
-        pixels = pixels.clone()
+        # Channels apart: colours are made of whole planes.
+        pixels = pixels.clone(memory_format=torch.contiguous_format)
         for turn in range(4):
             for k, change in enumerate(_CHANGES):
                 rows = torch.nonzero(drawn["order"][:, turn] == k).view(-1)
@@ -97,8 +98,12 @@ class Grayscale:
 
     def apply(self, pixels: torch.Tensor, drawn: Parameters) -> torch.Tensor:
         """These turned grey."""
-        chosen = drawn["chosen"].to(pixels.device, non_blocking=True).view(-1, 1, 1, 1)
-        return torch.where(chosen, color.grayscale(pixels), pixels)
+        rows = torch.nonzero(drawn["chosen"]).view(-1)
+        if len(rows) == 0:
+            return pixels
+        pixels = pixels.clone()
+        apply_to_rows(pixels, rows, lambda chosen, _: color.grayscale(chosen), rows)
+        return pixels
 
 
 @dataclass(frozen=True)
