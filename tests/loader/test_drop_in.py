@@ -51,7 +51,7 @@ Kind = Callable[..., DataLoader[Any]]
 KINDS: tuple[Kind, Kind] = (DataLoader, Loader)
 OWN = {
     "device": None, "transform": None, "seed": 0, "on_error": "raise", "decode": "auto",
-    "progress": False,
+    "progress": False, "static": False,
 }  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_wrong_arguments_are_refused_as_torch_refuses_them(arguments: dict[str, 
         ({"seed": 1.0}, "seed is 1.0"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
         ({"on_error": "ignore"}, "on_error is 'ignore', expected one of raise, skip, substitute"),
-        ({"decode": "gpu"}, "decode is 'gpu'"),
+        ({"decode": "tpu"}, "decode is 'tpu'"),
         ({"num_workers": "many"}, "num_workers is 'many', expected a number or \"auto\""),
         ({"num_workers": 1, "prefetch_factor": "far"}, "prefetch_factor is 'far'"),
         ({"transform": abs}, "Made makes its own samples: give the transform to it"),
