@@ -28,7 +28,12 @@ _ROUNDS = 60
 _THREADS = 4
 _CLASSES = 50
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_TRANSFORM = [RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(), Normalize(_MEAN, _STD)]
+_TRANSFORM = [
+    RandomResizedCrop(224),
+    RandomHorizontalFlip(),
+    ToTensor(torch.bfloat16, torch.channels_last),
+    Normalize(_MEAN, _STD),
+]
 _BATCH = 256
 
 
@@ -55,7 +60,7 @@ def _measure_decoding(packed: Path, files: list[Path]) -> list[Claim]:
         rate, cores = _rate(_endless(loader), batch, seconds=3.0)
         claims.append(
             Claim(
-                f"decode + RandomResizedCrop(224) + flip + normalize, batch {batch}",
+                f"decode + RandomResizedCrop(224) + flip + normalize to bf16, channels-last, batch {batch}",
                 rate, f"{cores:.1f} cores busy; nvJPEG decode alone {nvjpeg:,.0f}/s",
                 at_least=wanted, unit="images/s",
             )

@@ -3,7 +3,6 @@
 Importing this package imports nothing else: every name below is loaded when it is first used.
 """
 
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,12 +51,6 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-# Lightning looks for the subclasses of DataLoader that exist when it enters a hook: one that comes
-# into being by its first use in there would be taken for torch's.
-if "lightning" in sys.modules or "pytorch_lightning" in sys.modules:
-    from slipstream.loader.loader import Loader
 
 
 def _read_version() -> str:

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,9 @@ def fork(body: Callable[[], object]) -> int:
         torch.set_num_threads(1)  # OpenMP's threads stayed with the parent
         # The child of a fork is no daemon, whatever pytest's process is.
         multiprocessing.current_process()._config.pop("daemon", None)  # type: ignore[attr-defined]
+        # A server that pytest's process may have started is no child of this one.
+        forkserver._forkserver._forkserver_pid = None  # type: ignore[attr-defined]
+        forkserver._forkserver._forkserver_fd = None  # type: ignore[attr-defined]
         answer = body()
         code = answer if isinstance(answer, int) else 0
     except BaseException:

@@ -168,7 +168,7 @@ def test_what_was_given_can_be_read() -> None:
     for name, value in arguments.items():
         assert getattr(ours, name) == getattr(theirs, name) == value
     for name in ("sampler", "batch_sampler"):
-        assert type(getattr(ours, name)) is type(getattr(theirs, name))
+        assert isinstance(getattr(ours, name), type(getattr(theirs, name)))
     assert ours.multiprocessing_context is None
 
 
@@ -934,3 +934,78 @@ def test_two_iterations_at_once_keep_their_epochs(pictures: Path) -> None:
     assert "native engine" in repr(native) and "as given: ColorJitter" in repr(loader)
     pairs = [(plain(one), plain(other)) for one, other in zip(loader, loader, strict=True)]
     assert [list(part) for part in zip(*pairs, strict=True)] == expected
+
+
+class BeginsAnew:
+    """A batch sampler that is its own iterator, and starts over when asked for one: Lightning's."""
+
+    def __init__(self, batches: list[list[int]]) -> None:
+        self._batches = batches
+        self.begun = 0
+
+    def __iter__(self) -> "BeginsAnew":
+        self.begun += 1
+        self._left = iter(self._batches)
+        return self
+
+    def __next__(self) -> list[int]:
+        return next(self._left)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("own_generator", [False, True])
+def test_a_batch_sampler_that_is_its_own_iterator(workers: int, own_generator: bool) -> None:
+    generator = torch.Generator() if own_generator else None
+    seen = {}
+    for kind in (DataLoader, Loader):
+        sampler: Any = BeginsAnew([[0, 1], [2, 3], [4]])
+        loader = kind(
+            TensorDataset(torch.arange(5)), batch_sampler=sampler, num_workers=workers,
+            generator=generator,
+        )  # fmt: skip
+        seen[kind] = [batch[0].tolist() for batch in loader], sampler.begun
+    assert seen[Loader] == seen[DataLoader]
+    assert seen[Loader][0] == [[0, 1], [2, 3], [4]]
+
+
+def test_a_framework_that_goes_on_after_an_epochs_last_batch() -> None:
+    """It saves when the last batch was had, and tells its sampler of the next epoch."""
+    dataset = TensorDataset(torch.arange(8))
+
+    def make() -> tuple[Loader[Any], DistributedSampler[Any]]:
+        sampler = DistributedSampler(dataset, num_replicas=1, rank=0, seed=3)
+        return Loader(dataset, 2, sampler=sampler), sampler
+
+    def epoch(loader: Loader[Any], sampler: Any, number: int) -> list[list[int]]:
+        sampler.set_epoch(number)
+        return [batch[0].tolist() for batch in loader]
+
+    loader, sampler = make()
+    expected = [epoch(loader, sampler, number) for number in range(3)]
+    loader, sampler = make()
+    batches = iter(loader)
+    assert [next(batches)[0].tolist() for _ in range(4)] == expected[0]
+    state = loader.state_dict()
+    loader, sampler = make()
+    loader.load_state_dict(state)
+    assert [epoch(loader, sampler, number) for number in (1, 2)] == expected[1:]
+    loader, sampler = make()
+    loader.load_state_dict(state)
+    assert epoch(loader, sampler, 0) == [], "of this epoch nothing is left"
+    assert epoch(loader, sampler, 1) == expected[1]
+
+
+def test_a_loader_without_shuffle_hears_of_epochs_too() -> None:
+    loader = Loader(TensorDataset(torch.arange(4)), 2)
+    assert isinstance(loader.sampler, SequentialSampler)
+    batches = iter(loader)
+    for _ in range(2):
+        next(batches)
+    other = Loader(TensorDataset(torch.arange(4)), 2)
+    other.load_state_dict(loader.state_dict())
+    other.sampler.set_epoch(1)  # type: ignore[attr-defined]
+    assert [batch[0].tolist() for batch in other] == [[0, 1], [2, 3]]
+    assert other.state_dict()["epoch"] == 2

@@ -236,6 +236,7 @@ def test_every_subsampling_equals_pillow(sampling: str, data: st.DataObject) -> 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @settings(exact, max_examples=20_000, derandomize=False)
 @given(st.data())
 def test_sweep_of_crops_equals_pillow(data: st.DataObject) -> None:

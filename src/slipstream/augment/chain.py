@@ -1,5 +1,7 @@
 """Chains of steps on the same pixel, the place where one kernel can do them all."""
 
+import functools
+import importlib.util
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +11,12 @@ from slipstream.augment.finish import Finish
 
 Stage = BatchStep | Finish
 Link = tuple[Stage, Parameters]
+
+
+@functools.cache
+def _has_triton() -> bool:
+    """It comes with torch for CUDA on Linux."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def apply_chain(
@@ -25,6 +33,11 @@ def apply_chain(
     there on; the result is rounded to `dtype` once. It may share memory with `pixels` where there
     is nothing to do.
     """
+    if pixels.is_cuda and _has_triton():
+        from slipstream.augment.fused import can_fuse, run_chain
+
+        if can_fuse(pixels, chain):
+            return run_chain(pixels, chain, dtype=dtype, memory_format=memory_format)
     for stage, drawn in chain:
         if isinstance(stage, Finish):
             pixels = stage.apply_to_batch(pixels)

@@ -69,13 +69,13 @@ def pack(  # noqa: PLR0913, PLR0917  one parameter per option of the command
             append=append,
             progress=progress,
         )
-    _print_report(report, pictures)
+    _print_report(report, pictures, appended=append)
     if decoded:
         _print_decoded(report, source)
     print(f"\nNext: slipstream verify {dst}")
 
 
-def _print_report(report: "PackReport", pictures: "PictureOptions") -> None:
+def _print_report(report: "PackReport", pictures: "PictureOptions", *, appended: bool) -> None:
     from slipstream.cli.progress import count_of, format_bytes
     from slipstream.cli.text import group_reasons, say, say_items
 
@@ -83,7 +83,9 @@ def _print_report(report: "PackReport", pictures: "PictureOptions") -> None:
     if report.source_bytes:
         size += f" ({report.packed_bytes / report.source_bytes - 1:+.1%} against the source)"
     shards = count_of(report.shards, "shard")
-    say(f"{count_of(report.samples, 'sample')} in {shards}, {size}, {report.seconds:.1f} s")
+    added = "Added: " if appended else ""
+    samples = count_of(report.samples, "sample")
+    say(f"{added}{samples} in {shards}, {size}, {report.seconds:.1f} s")
     say(f"fields: {_tell_fields(report)}")
     if report.continued:
         say(f"Went on behind {report.continued:,} items of an interrupted pack.")
@@ -126,6 +128,9 @@ def _print_turned(report: "PackReport") -> None:
             f"; {report.unturned:,} could not be turned without loss, as an edge does not lie on a"
             " block boundary"
         )
+    if report.turned + report.unturned == 0:
+        say("No JPEG had to be turned upright.")
+        return
     say(f"Turned upright: {report.turned:,} of {report.turned + report.unturned:,} JPEGs{left}.")
 
 

@@ -84,7 +84,9 @@ class LoaderIterator:
             )
 
     def _start(self) -> Source:
-        self._run = self._run or self._loader._position.begin(self._generator)
+        if not self._run:
+            self._loader._follow_sampler()
+            self._run = self._loader._position.begin(self._generator)
         self._source = open_source(
             self._loader, self._base_seed, self._torch_iterator, self._sampled
         )

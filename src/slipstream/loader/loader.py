@@ -24,11 +24,12 @@ from slipstream.loader.auto import AutoCount, auto_count
 from slipstream.loader.bad_samples import POLICIES, BadSamples
 from slipstream.loader.choice import Choice
 from slipstream.loader.iterator import LoaderIterator
+from slipstream.loader.lightning import note_arguments, note_end
 from slipstream.loader.memory import RecycledMemory, SlotShelf
 from slipstream.loader.plan import Plan, Task
 from slipstream.loader.ranks import rank_and_world
 from slipstream.loader.route import TORCH, choose, with_transform
-from slipstream.loader.sampler import ShuffledSampler
+from slipstream.loader.sampler import OrderedSampler, ShuffledSampler
 from slipstream.loader.state import Position
 from slipstream.loader.static import StaticBatch
 from slipstream.loader.stats import Stats
@@ -94,21 +95,31 @@ class Loader(DataLoader[T_co]):
         static: bool = False,
         progress: bool = False,
     ) -> None:
+        given = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__")
+        }
+        noted = note_arguments(self, given)
         _check_own_arguments(seed, on_error, decode)
         dataset = with_transform(dataset, transform, seed)
         workers = auto_count("num_workers", num_workers)
         if isinstance(workers, AutoCount) and prefetch_factor is None:
             prefetch_factor = "auto"
         prefetch = auto_count("prefetch_factor", prefetch_factor)
-        keyed = (
-            bool(shuffle) and sampler is None and batch_sampler is None and generator is None
+        # Whether the order is ours: then it is dealt to the ranks and can be resumed anywhere.
+        owns_order = type(sampler) in (ShuffledSampler, OrderedSampler) or (
+            sampler is None and batch_sampler is None and (generator is None or not shuffle)
             and not isinstance(dataset, IterableDataset)
         )  # fmt: skip
+        keyed = bool(shuffle) and owns_order and sampler is None
+        own: Any = sampler
+        if owns_order and sampler is None:
+            samples: Any = dataset
+            own = ShuffledSampler(samples, seed=seed) if shuffle else OrderedSampler(samples)
         super().__init__(
             dataset,
             batch_size,
             False if keyed else shuffle,
-            ShuffledSampler(dataset, seed=seed) if keyed else sampler,  # type: ignore[arg-type]
+            own,
             batch_sampler,
             workers,
             collate_fn,
@@ -135,12 +146,7 @@ class Loader(DataLoader[T_co]):
         self.static = static
         self.progress = progress
         self._static_batch = StaticBatch() if static else None
-        # Whether the order is ours: then it is dealt to the ranks and can be resumed anywhere.
-        self._owns_order = (
-            batch_sampler is None
-            and not isinstance(dataset, IterableDataset)
-            and (keyed or type(sampler) is ShuffledSampler or (sampler is None and not shuffle))
-        )
+        self._owns_order = owns_order
         if on_error != "raise" and (batch_size is None and batch_sampler is None):
             raise UsageError(f'on_error="{on_error}" needs batches; batch_size is None.')
         if on_error != "raise" and isinstance(dataset, IterableDataset):
@@ -148,7 +154,7 @@ class Loader(DataLoader[T_co]):
                 f'on_error="{on_error}" needs a dataset that is asked for samples by number. An'
                 " IterableDataset has to leave bad ones out by itself."
             )
-        if isinstance(self.sampler, ShuffledSampler):
+        if isinstance(self.sampler, (ShuffledSampler, OrderedSampler)):
             self.sampler.follow(self)
         self._position = Position()
         self._stats = Stats()
@@ -162,6 +168,8 @@ class Loader(DataLoader[T_co]):
         self._balance: Any = None
         self._memory = RecycledMemory(keep=8)
         self._shelf = SlotShelf()
+        if noted:
+            note_end(self)
 
     # What torch's DataLoader gives.
 
@@ -173,6 +181,7 @@ class Loader(DataLoader[T_co]):
             run = 0
             if self.num_workers > 0 and not isinstance(self.dataset, IterableDataset):
                 # torch reads ahead in the next line already.
+                self._follow_sampler()
                 run = self._position.begin(generator)
             torch_iterator = super().__iter__()
             return LoaderIterator(self, torch_iterator=torch_iterator, generator=generator, run=run)
@@ -305,7 +314,7 @@ class Loader(DataLoader[T_co]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _memory=RecycledMemory(keep=8), _shelf=SlotShelf())
         self._static_batch = StaticBatch() if self.static else None
-        if isinstance(self.sampler, ShuffledSampler):
+        if isinstance(self.sampler, (ShuffledSampler, OrderedSampler)):
             self.sampler.follow(self)
 
     def _choose(self) -> Choice:
@@ -325,6 +334,12 @@ class Loader(DataLoader[T_co]):
         return self.collate_fn, self.worker_init_fn, int(self.num_workers)
 
     # For the iterator.
+
+    def _follow_sampler(self) -> None:
+        """torch's DistributedSampler is told of epochs, and we are not."""
+        epoch = getattr(self.sampler, "epoch", None)
+        if not self._owns_order and type(epoch) is int:
+            self._position.follow(epoch)
 
     def _order_generator(self) -> torch.Generator | None:
         """What your sampler draws from, as far as it shows."""
@@ -347,7 +362,7 @@ class Loader(DataLoader[T_co]):
 
     def _sample(self) -> Iterator[Any] | None:
         """An iteration over your sampler; None where the order is ours."""
-        return None if self._owns_order else iter(super()._index_sampler)
+        return None if self._owns_order else _only_next(iter(super()._index_sampler))
 
     def _tasks(self, epoch: int, position: int, sampled: Iterator[Any] | None) -> Iterator[Task]:
         if self._owns_order:
@@ -388,6 +403,18 @@ class Loader(DataLoader[T_co]):
                     f"This state is of another loader: its {name} is {state.get(name)!r}, here it"
                     f" is {value!r}. Make the loader with the same data, seed and order."
                 )
+
+
+def _only_next(iterator: Iterator[Any]) -> Iterator[Any]:
+    """The iterator, never asked for an iterator again: Lightning's batch samplers are their own,
+    and begin anew every time.
+    """
+    while True:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        yield item
 
 
 class _TorchTasks:

@@ -5,26 +5,21 @@ from collections.abc import Iterator, Sized
 from typing import Any
 
 import numpy as np
-from torch.utils.data import RandomSampler
+from torch.utils.data import RandomSampler, SequentialSampler
 
 from slipstream.loader.plan import Order
 
 _CHUNK = 1 << 16
 
 
-class ShuffledSampler(RandomSampler):
-    """All samples in the keyed order of (seed, epoch), the same in every process. Each iteration is
-    the next epoch; `set_epoch` chooses it.
-    """
+class _TellsLoader:
+    """Hands `set_epoch` on to its loader, which frameworks do not call."""
 
-    def __init__(self, data_source: Sized, *, seed: int) -> None:
-        super().__init__(data_source)
-        self.seed = seed
-        self.next_epoch = 0
-        self._loader: Any = None
+    next_epoch = 0
+    _loader: Any = None
 
     def follow(self, loader: Any) -> None:
-        """Hand `set_epoch` on to the loader, which frameworks do not call."""
+        """This is the loader."""
         self._loader = weakref.ref(loader)
 
     def set_epoch(self, epoch: int) -> None:
@@ -37,6 +32,20 @@ class ShuffledSampler(RandomSampler):
     def __getstate__(self) -> dict[str, Any]:
         """All but the loader: a copy has none, or its own."""
         return {**self.__dict__, "_loader": None}
+
+
+class OrderedSampler(_TellsLoader, SequentialSampler):
+    """All samples, one after the other. What is random of them changes with the epoch."""
+
+
+class ShuffledSampler(_TellsLoader, RandomSampler):
+    """All samples in the keyed order of (seed, epoch), the same in every process. Each iteration is
+    the next epoch; `set_epoch` chooses it.
+    """
+
+    def __init__(self, data_source: Sized, *, seed: int) -> None:
+        super().__init__(data_source)
+        self.seed = seed
 
     def __iter__(self) -> Iterator[int]:
         """Numbers of all samples."""

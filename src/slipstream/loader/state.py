@@ -1,7 +1,6 @@
 """Where in which epoch a training loop is."""
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from slipstream.errors import UsageError
 
 VERSION = 1
 _MOST_EPOCHS = 1 << 63
+_END = object()
 
 
 class Position:
@@ -47,6 +47,13 @@ class Position:
             # An iteration that was left before its end is not to be resumed.
             self.is_running = False
 
+    def follow(self, epoch: int) -> None:
+        """Your sampler was told of this epoch. It may be further than we know: a framework that has
+        loaded our state after an epoch's last batch goes on with the next.
+        """
+        if epoch > self.next_epoch:
+            self.set_epoch(epoch)
+
     def restore(self, generator: bytes) -> None:
         """Have the next iteration draw its order from this state of its generator."""
         self.generator = generator
@@ -77,14 +84,15 @@ class Position:
         if replayed is not None:
             torch.set_rng_state(torch.frombuffer(bytearray(replayed), dtype=torch.uint8))
         try:
-            first = list(islice(sampled, 1))
+            first = next(sampled, _END)
             drew = not torch.equal(torch.get_rng_state(), before)
         finally:
             if replayed is not None:
                 torch.set_rng_state(before)
         self.draw = replayed or (bytes(before.numpy()) if drew else None)
-        yield from first
-        yield from sampled
+        if first is not _END:
+            yield first
+            yield from sampled
 
     def restore_draw(self, state: bytes) -> None:
         """Have the next sampler's first draw come from this state of the global generator."""
