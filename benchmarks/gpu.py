@@ -60,7 +60,7 @@ def _measure_decoding(packed: Path, files: list[Path]) -> list[Claim]:
         rate, cores = _rate(_endless(loader), batch, seconds=3.0)
         claims.append(
             Claim(
-                f"decode + RandomResizedCrop(224) + flip + normalize to bf16, channels-last, batch {batch}",
+                f"decode + RandomResizedCrop(224) + flip + normalize, bf16, batch {batch}",
                 rate, f"{cores:.1f} cores busy; nvJPEG decode alone {nvjpeg:,.0f}/s",
                 at_least=wanted, unit="images/s",
             )
