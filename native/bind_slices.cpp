@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "bind.h"
+#include "cuda/kernels/layout.cuh"
 #include "emulate.h"
 #include "slices.h"
 
@@ -42,7 +43,7 @@ class PySlices {
 
     std::array<std::size_t, 6> sizes() const {
         const slip::SliceSizes& s = slices_->sizes();
-        return {s.slot, s.planes, s.middle, s.segment_groups, s.pixel_groups, s.most_codes};
+        return {s.slot, s.planes, s.middle, s.segment_groups, s.pixel_groups, s.table_bytes};
     }
 
     void write(Array<std::uint8_t, nb::ndim<1>> slot, int threads) {
@@ -100,6 +101,8 @@ Made<std::int32_t> statuses_of_verdicts(List<std::uint32_t> verdicts) {
 }  // namespace
 
 void bind_slices(nb::module_& m) {
+    m.attr("SEGMENT_THREADS") = slip::cuda::kSegmentGroup;
+    m.attr("PIXEL_THREADS") = slip::cuda::kPixelThreads;
     nb::class_<PySlices>(
         m, "Slices",
         "Compressed tiles of a batch's crops for the GPU: planned when made, then written.")

@@ -57,7 +57,7 @@ void emulate(const std::uint8_t* slot, const SliceSizes& sizes, const std::uint8
     // Exactly as large as on the device, so that the sanitizers see what goes beyond.
     std::vector<cuda::u8> planes(sizes.planes);
     std::vector<cuda::u32> middle(sizes.middle / sizeof(cuda::u32));
-    std::vector<cuda::Table> tables(sizes.most_codes);
+    std::vector<cuda::Table> tables(sizes.table_bytes / sizeof(cuda::Table));
     std::vector<cuda::u32> words(cuda::kBlockWords);
     const cuda::u32 pixels = head.width * head.height;
     const cuda::Output output{

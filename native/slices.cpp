@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "checksum.h"
-#include "cuda/kernels/layout.cuh"
+#include "cuda/kernels/huffman.cuh"
 #include "huffman.h"
 #include "pool.h"
 
@@ -17,6 +17,7 @@ constexpr std::size_t kAlignment = 16;
 constexpr std::size_t kCachedAxisBytes = 128 << 20;
 // Crops are planned in so many at a time, so that a limit does not mean planning all for nothing.
 constexpr std::size_t kPlanStep = 1024;
+constexpr std::size_t kMostPictures = 65535;  // that a grid has room for
 
 std::size_t aligned(std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -155,7 +156,7 @@ Slices::Slices(const Batch& batch, std::size_t first, std::size_t end, std::size
             if (statuses[i] != Status::ok) continue;
             Plan& plan = pictures_[before + i];
             total += plan.device_bytes();
-            full = total > most_bytes && kept > 0;
+            full = (total > most_bytes && kept > 0) || kept == kMostPictures;
             if (full) break;
             if (kept != before + i) pictures_[kept] = std::move(plan);
             ++kept;
@@ -222,6 +223,7 @@ Status Slices::plan(std::size_t place, Plan& plan) const {
 }
 
 void Slices::arrange() {
+    std::uint32_t most_codes = 0;
     std::size_t segments = 0, codes = 0, planes = 0, pixels = 0;
     for (Plan& plan : pictures_) {
         plan.first_segment = segments;
@@ -231,12 +233,13 @@ void Slices::arrange() {
         segments += plan.segments();
         const auto own_codes = static_cast<std::uint32_t>(codes_of(plan.record.header).count);
         codes += own_codes;
-        sizes_.most_codes = std::max(sizes_.most_codes, own_codes);
+        most_codes = std::max(most_codes, own_codes);
         planes += plan.plane_bytes;
         pixels += plan.pixels;
         sizes_.segment_groups += plan.segment_groups();
         sizes_.pixel_groups += plan.pixel_groups();
     }
+    sizes_.table_bytes = most_codes * static_cast<std::uint32_t>(sizeof(cuda::Table));
     sizes_.planes = planes;
     sizes_.middle = pixels * sizeof(std::uint32_t);
 

@@ -13,12 +13,12 @@
 
 namespace slip {
 
-// Bytes of device memory and groups of threads that a slot's kernels need.
+// Bytes of memory and groups of threads that a slot's kernels need.
 struct SliceSizes {
     std::size_t slot = 0;
     std::size_t planes = 0, middle = 0;  // decoded samples, and the first pass of the resize
     std::uint32_t segment_groups = 0, pixel_groups = 0;
-    std::uint32_t most_codes = 0;  // of any picture
+    std::uint32_t table_bytes = 0;  // of shared memory, for the Huffman tables of a group
 };
 
 // A batch on its way: first the plan is made, which says how large the slot must be, then it is

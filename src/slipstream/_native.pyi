@@ -107,6 +107,10 @@ def status_text(code: int) -> str:
 def resize(src: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')], filter: int, pass_order: int) -> None:
     """Resize RGB pixels as Pillow does."""
 
+SEGMENT_THREADS: int = 64
+
+PIXEL_THREADS: int = 256
+
 class Slices:
     """
     Compressed tiles of a batch's crops for the GPU: planned when made, then written.

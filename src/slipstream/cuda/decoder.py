@@ -3,8 +3,6 @@
 import ctypes
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from slipstream import _native
@@ -12,10 +10,8 @@ from slipstream.cuda.compile import load_kernels
 
 # Device memory of one slot and what is made of it, about; larger batches are decoded in parts.
 SLOT_BYTES = 1 << 30
-# As kernels/layout.cuh and huffman.cuh have it.
-_THREADS = 256
-_SEGMENTS = 64
-_TABLE_BYTES = 2184
+_THREADS = _native.PIXEL_THREADS
+_MOST_AT_ONCE = 65535  # that a grid has room for
 
 
 class Decoder:
@@ -39,14 +35,14 @@ class Decoder:
         is [N, 3, height, width] in any strides. `verdicts` is int32[N]; -1 in it stays where the
         picture is fine.
         """
-        _, planes, middle, segment_groups, pixel_groups, most_codes = slices.sizes
+        _, planes, middle, segment_groups, pixel_groups, table_bytes = slices.sizes
         on_device = slot.to(self.device, non_blocking=True)
         samples = torch.empty(planes, dtype=torch.uint8, device=self.device)
         narrowed = torch.empty(middle, dtype=torch.uint8, device=self.device)
         data, samples_at, narrowed_at = (t.data_ptr() for t in (on_device, samples, narrowed))
         self._launch(
-            "decode_segments", segment_groups, _SEGMENTS, data, samples_at, verdicts.data_ptr(),
-            shared_bytes=most_codes * _TABLE_BYTES,
+            "decode_segments", segment_groups, _native.SEGMENT_THREADS, data, samples_at,
+            verdicts.data_ptr(), shared_bytes=table_bytes,
         )  # fmt: skip
         self._launch("resize_first", pixel_groups, _THREADS, data, samples_at, narrowed_at)
         grid = (-(-out.shape[2] * out.shape[3] // _THREADS), slices.pictures)
@@ -60,12 +56,13 @@ class Decoder:
         """
         on_device = pixels.to(self.device, non_blocking=True)
         where = places.to(self.device, non_blocking=True)
-        count, height, width, _ = pixels.shape
-        self._launch(
-            "place_pixels", (-(-height * width // _THREADS), count), _THREADS,
-            on_device.data_ptr(), where.data_ptr(), ctypes.c_uint32(width), ctypes.c_uint32(height),
-            *_output(out, values),
-        )  # fmt: skip
+        _, height, width, _ = pixels.shape
+        for own, to in zip(on_device.split(_MOST_AT_ONCE), where.split(_MOST_AT_ONCE), strict=True):
+            self._launch(
+                "place_pixels", (-(-height * width // _THREADS), len(own)), _THREADS,
+                own.data_ptr(), to.data_ptr(), ctypes.c_uint32(width), ctypes.c_uint32(height),
+                *_output(out, values),
+            )  # fmt: skip
 
     def _launch(self, name: str, grid: Any, block: int, *args: Any, shared_bytes: int = 0) -> None:
         from cuda.core import LaunchConfig, launch
@@ -86,8 +83,3 @@ def _output(out: torch.Tensor, values: torch.Tensor) -> tuple[Any, ...]:
         out.data_ptr(), values.data_ptr(), ctypes.c_uint64(picture), ctypes.c_uint32(channel),
         ctypes.c_uint32(row), ctypes.c_uint32(column), ctypes.c_uint32(out.element_size()),
     )  # fmt: skip
-
-
-def statuses_of(verdicts: torch.Tensor) -> npt.NDArray[np.int32]:
-    """What the kernels found, as the engine's statuses."""
-    return _native.statuses_of_verdicts(verdicts.numpy())
