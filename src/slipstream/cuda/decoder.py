@@ -57,7 +57,8 @@ class Decoder:
         on_device = pixels.to(self.device, non_blocking=True)
         where = places.to(self.device, non_blocking=True)
         _, height, width, _ = pixels.shape
-        for own, to in zip(on_device.split(_MOST_AT_ONCE), where.split(_MOST_AT_ONCE), strict=True):
+        for first in range(0, len(pixels), _MOST_AT_ONCE):
+            own, to = (part[first : first + _MOST_AT_ONCE] for part in (on_device, where))
             self._launch(
                 "place_pixels", (-(-height * width // _THREADS), len(own)), _THREADS,
                 own.data_ptr(), to.data_ptr(), ctypes.c_uint32(width), ctypes.c_uint32(height),
