@@ -117,6 +117,19 @@ class Finish:
         return values
 
 
+@functools.lru_cache(maxsize=64)
+def byte_values(finish: Finish | None, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """What each byte becomes in each channel, [3, 256] on a device; without floats it stays."""
+    table = None if finish is None else finish.table()
+    if table is None:
+        table = torch.arange(256, dtype=torch.uint8).expand(3, 256)
+    values = table.to(dtype).contiguous().to(device)
+    if device.type == "cuda":
+        # Made on whichever stream came first, used on others.
+        torch.cuda.current_stream(device).synchronize()
+    return values
+
+
 def _by_channel(values: Channels, device: torch.device | None = None) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
 

@@ -5,7 +5,6 @@ the registers. The arithmetic is that of `color`, operation by operation, so res
 the processor.
 """
 
-import functools
 from collections.abc import Sequence
 
 import torch
@@ -13,7 +12,7 @@ import triton
 
 from slipstream.augment import kernels
 from slipstream.augment.batch_steps import BatchStep, Erase, Grayscale, Jitter, Parameters
-from slipstream.augment.finish import Finish
+from slipstream.augment.finish import Finish, byte_values
 
 Link = tuple[BatchStep | Finish, Parameters]
 
@@ -54,7 +53,7 @@ def run_chain(
     program = _program(chain, count)
     codes, amounts, boxes = (part.to(device, non_blocking=True) for part in program)
     out = torch.empty_like(pixels, dtype=dtype, memory_format=memory_format)
-    table = _table(_maker(chain), dtype, device)
+    table = byte_values(_maker(chain), dtype, device)
     filler, erases_after = _eraser(chain)
     grid, steps = (count, triton.cdiv(area, _BLOCK)), codes.shape[1]
     means = amounts
@@ -111,16 +110,3 @@ def _program(chain: Sequence[Link], count: int) -> tuple[torch.Tensor, torch.Ten
                 codes.append(torch.full((count,), _ERASE, dtype=torch.int32))
                 amounts.append(torch.zeros(count))
     return torch.stack(codes, 1), torch.stack(amounts, 1), boxes.contiguous()
-
-
-@functools.lru_cache(maxsize=64)
-def _table(finish: Finish | None, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """What each byte becomes, [3, 256]."""
-    values = None if finish is None else finish.table()
-    if values is None:
-        values = torch.arange(256, dtype=torch.uint8).expand(3, 256)
-    table = values.to(dtype).contiguous().to(device)
-    if device.type == "cuda":
-        # Made on whichever stream came first, used on others.
-        torch.cuda.current_stream(device).synchronize()
-    return table

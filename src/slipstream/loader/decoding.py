@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from slipstream.cuda import compile
 from slipstream.errors import UsageError
 from slipstream.loader.balance import Balance
 from slipstream.loader.route import ENGINE
@@ -31,14 +32,11 @@ def balance_of(loader: Any, device: torch.device | None) -> Balance | None:
     if reason:
         return None
     assert device is not None
-    # Not before it is needed: a second to import.
-    from slipstream.cuda.compile import load_kernels, why_not
-
     if loader.decode == "gpu":
-        load_kernels(device)
+        compile.load_kernels(device)
         choice.decode, choice.decode_why = "on the GPU", "as given"
         return Balance(choice, share=1.0)
-    reason = why_not(device)
+    reason = compile.why_not(device)
     if reason:
         choice.decode, choice.decode_why = "on the processor", reason
         return None

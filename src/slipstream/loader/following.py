@@ -124,7 +124,7 @@ def _decode_mask(name: str, rows: Pictures, k: int) -> Mask | str:
     start = int(rows.offsets[k])
     data = memoryview(rows.maps[rows.map_ids[k]])[start : start + int(rows.lengths[k])]
     if rows.checksums is not None and _native.crc32c(data) != int(rows.checksums[k]):
-        return f'field "{name}": checksum does not match'
+        return f'field "{name}": {_native.status_text(_native.STATUS_CHECKSUM)}'
     try:
         with Image.open(io.BytesIO(data)) as opened:
             mode = opened.mode

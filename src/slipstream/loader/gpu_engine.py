@@ -1,6 +1,5 @@
 """Batches whose pictures a GPU decodes: the processor copies compressed tiles, nothing else."""
 
-import functools
 import threading
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import torch
 
 from slipstream import _native
-from slipstream.augment.finish import Finish
+from slipstream.augment.finish import Finish, byte_values
 from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
 from slipstream.cuda.decoder import SLOT_BYTES, Decoder
@@ -79,7 +78,7 @@ class GpuEngine(Engine):
         finish, device = self._lowered.finish, self._device
         out = empty_for(finish, len(rows.map_ids), size, device)
         planes = out.permute(0, 3, 1, 2) if finish.kind == "array" else out
-        values = _values(finish, device)
+        values = byte_values(finish, out.dtype, device)
         verdicts = torch.full((len(rows.map_ids),), -1, dtype=torch.int32, device=device)
         first = len(rows.map_ids) - round(self._balance.share * len(rows.map_ids))
         left = self._decode_slices(rows, windows, size, first, planes, values, verdicts, errors)
@@ -113,8 +112,9 @@ class GpuEngine(Engine):
             slices.write(slot.numpy(), self._threads)
             if slices.pictures:
                 self._decoder.decode(slices, slot, values, planes, verdicts)
-            for k in np.flatnonzero(slices.statuses).tolist():
-                status = int(slices.statuses[k])
+            statuses = slices.statuses
+            for k in np.flatnonzero(statuses).tolist():
+                status = int(statuses[k])
                 if status == _native.STATUS_UNSUPPORTED:
                     left.add(first + k)
                 elif first + k not in windows.padded:
@@ -161,16 +161,3 @@ def empty_for(
     return torch.empty(
         (count, 3, height, width), dtype=dtype, device=device, memory_format=finish.memory_format
     )
-
-
-@functools.lru_cache(maxsize=64)
-def _values(finish: Finish, device: torch.device) -> torch.Tensor:
-    table = finish.table()
-    if table is None:
-        table = torch.arange(256, dtype=torch.uint8).expand(3, 256)
-    else:
-        table = table.to(finish.dtype)
-    values = table.contiguous().to(device)
-    # Made on whichever stream came first, used on others.
-    torch.cuda.current_stream(device).synchronize()
-    return values
