@@ -5,14 +5,14 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from slipstream.errors import UsageError
 from slipstream.loader.made import Made
 from slipstream.loader.plan import Task
-from slipstream.loader.threaded import ThreadedBatches
+from slipstream.loader.threaded import ThreadedBatches, one_by_one
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -32,7 +32,7 @@ def threads_alive() -> int:
 
 @pytest.mark.parametrize(("threads", "depth"), [(1, 1), (2, 2), (3, 8)])
 def test_order(threads: int, depth: int) -> None:
-    batches = ThreadedBatches(make, tasks(50), threads=threads, depth=depth)
+    batches = ThreadedBatches(one_by_one(make), tasks(50), threads=threads, depth=depth)
     assert [made.batch for _, made in batches] == list(range(50))
     with pytest.raises(StopIteration):
         next(batches)
@@ -47,12 +47,31 @@ def test_no_more_than_the_depth_is_made_ahead() -> None:
         made.append(task.key)
         return Made(task.key, 1)
 
-    batches = ThreadedBatches(count, tasks(50), threads=2, depth=3)
+    batches = ThreadedBatches(one_by_one(count), tasks(50), threads=2, depth=3)
     for delivered in range(1, 5):
         next(batches)
         time.sleep(0.1)
         assert len(made) <= delivered + 3
     batches.close()
+
+
+@pytest.mark.parametrize(("group", "depth"), [(2, 4), (3, 3), (4, 2), (100, 8)])
+def test_groups(group: int, depth: int) -> None:
+    seen: list[list[int]] = []
+
+    def make_group(group: Sequence[Task]) -> list[Made | BaseException]:
+        seen.append([task.key for task in group])
+        return [ValueError("four") if task.key == 4 else Made(task.key, 1) for task in group]
+
+    batches = ThreadedBatches(make_group, tasks(11), threads=2, depth=depth, group=group)
+    assert [next(batches)[1].batch for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="four"):
+        next(batches)
+    assert [made.batch for _, made in batches] == list(range(5, 11))
+    sizes = [len(keys) for keys in sorted(seen)]
+    assert sizes[0] == 1
+    assert all(size == group for size in sizes[1:-1])
+    assert sum(sizes) == 11
 
 
 def test_errors_come_in_their_place_and_the_rest_goes_on() -> None:
@@ -61,7 +80,7 @@ def test_errors_come_in_their_place_and_the_rest_goes_on() -> None:
             raise ValueError("two")
         return make(task)
 
-    batches = ThreadedBatches(fail_at_two, tasks(5), threads=2, depth=4)
+    batches = ThreadedBatches(one_by_one(fail_at_two), tasks(5), threads=2, depth=4)
     assert [next(batches)[1].batch for _ in range(2)] == [0, 1]
     with pytest.raises(ValueError, match="two"):
         next(batches)
@@ -73,7 +92,7 @@ def test_an_error_of_the_tasks_comes_after_those_before_it() -> None:
         yield from tasks(3)
         raise ValueError("no more")
 
-    batches = ThreadedBatches(make, failing(), threads=2, depth=8)
+    batches = ThreadedBatches(one_by_one(make), failing(), threads=2, depth=8)
     assert [next(batches)[1].batch for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="no more"):
         next(batches)
@@ -85,7 +104,7 @@ def test_an_error_of_the_tasks_comes_after_those_before_it() -> None:
 def test_dropping_it_ends_the_threads_without_the_collector(count: int) -> None:
     gc.disable()
     try:
-        batches = ThreadedBatches(make, tasks(count), threads=2, depth=4)
+        batches = ThreadedBatches(one_by_one(make), tasks(count), threads=2, depth=4)
         next(batches)
         del batches
         assert threads_alive() == 0
@@ -99,7 +118,7 @@ def test_an_error_that_was_caught_keeps_nothing() -> None:
 
     gc.disable()
     try:
-        batches = ThreadedBatches(fail, tasks(5), threads=2, depth=4)
+        batches = ThreadedBatches(one_by_one(fail), tasks(5), threads=2, depth=4)
         with contextlib.suppress(ValueError):
             next(batches)
         del batches
@@ -119,7 +138,7 @@ def test_the_end_comes_in_one_of_the_threads_itself() -> None:
             box.clear()
         return make(task)
 
-    box.append(ThreadedBatches(let_go, tasks(50), threads=2, depth=8))
+    box.append(ThreadedBatches(one_by_one(let_go), tasks(50), threads=2, depth=8))
     next(box[0])
     is_packed.set()
     deadline = time.monotonic() + 5
@@ -130,7 +149,7 @@ def test_the_end_comes_in_one_of_the_threads_itself() -> None:
 
 
 def test_a_forked_child_is_refused() -> None:
-    batches = ThreadedBatches(make, tasks(50), threads=2, depth=4)
+    batches = ThreadedBatches(one_by_one(make), tasks(50), threads=2, depth=4)
     next(batches)
     child = os.fork()
     if not child:

@@ -24,6 +24,7 @@ class Decoder:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._kernels = load_kernels(device)
+        self._streams: dict[int, Any] = {}
 
     def decode(
         self, slices: _native.Slices, slot: torch.Tensor, values: torch.Tensor, out: torch.Tensor,
@@ -75,7 +76,9 @@ class Decoder:
         from cuda.core import Stream
 
         handle = torch.cuda.current_stream(self.device).cuda_stream
-        return Stream.from_handle(handle)
+        if handle not in self._streams:
+            self._streams[handle] = Stream.from_handle(handle)
+        return self._streams[handle]
 
 
 def _output(out: torch.Tensor, values: torch.Tensor) -> tuple[Any, ...]:

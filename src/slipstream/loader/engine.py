@@ -59,18 +59,25 @@ class Engine:
         indices = as_numbers(task.indices, len(self.reader))
         draws = self._draws(task.key, indices)
         columns, errors = self.read(indices, epoch, draws)
+        made = self._complete(task.key, indices, draws, columns, errors, epoch)
+        made.fetch_s, made.cpu_s = time.perf_counter() - started, time.thread_time() - cpu
+        return made
+
+    def _complete(
+        self, key: int, indices: Indices, draws: Indices, columns: dict[str, Column],
+        errors: Errors, epoch: int,
+    ) -> Made:  # fmt: skip
+        """A batch of what was read for it."""
         bad: list[BadSample] = []
         if errors:
-            columns, draws, bad = self._mend(task.key, indices, draws, columns, errors, epoch)
+            columns, draws, bad = self._mend(key, indices, draws, columns, errors, epoch)
         if len(bad) == len(indices) and self._on_error == "skip":
-            return Made(None, 0, fetch_s=time.perf_counter() - started, bad=bad)
+            return Made(None, 0, bad=bad)
         finished: dict[str, Any] = dict(columns)
         self._finish_pictures(finished, epoch, draws)
-        made_s = time.perf_counter() - started
         nbytes = sum(getattr(column, "nbytes", 0) for column in finished.values())
         left = len(indices) - (len(bad) if self._on_error == "skip" else 0)
-        batch = self.reader.collate(finished)
-        return Made(batch, left, nbytes, made_s, 0.0, time.thread_time() - cpu, bad)
+        return Made(self.reader.collate(finished), left, nbytes, bad=bad)
 
     def _finish_pictures(self, columns: dict[str, Any], epoch: int, draws: Indices) -> None:
         """What is left to do with whole batches: here, or when they are on the device."""

@@ -1,6 +1,8 @@
 """Batches whose pictures a GPU decodes: the processor copies compressed tiles, nothing else."""
 
 import threading
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
 from slipstream.cuda.decoder import SLOT_BYTES, Decoder
 from slipstream.loader.balance import Balance
-from slipstream.loader.engine import Engine
+from slipstream.loader.engine import Engine, as_numbers
 from slipstream.loader.following import Moved
 from slipstream.loader.made import Made
 from slipstream.loader.memory import PinnedMemory
@@ -48,12 +50,48 @@ class GpuEngine(Engine):
         self._turns = threading.Semaphore(at_once)
         self._decoder = Decoder(device)
 
-    def make(self, task: Task, epoch: int) -> Made:
-        """As `Engine.make`. All work on the device has ended: any stream may use the pictures."""
+    def make_group(self, tasks: Sequence[Task], epoch: int) -> list[Made | BaseException]:
+        """Batches read and decoded together: what Python and the kernels' launches take is shared.
+        All work on the device has ended: any stream may use them.
+        """
         with own_stream(self._device) as stream, self._turns:
-            made = super().make(task, epoch)
-            self._wait(stream)
+            made = self._make_group(tasks, epoch)
+            if not stream.query():
+                self._wait(stream)
         return made
+
+    def _make_group(self, tasks: Sequence[Task], epoch: int) -> list[Made | BaseException]:
+        started, cpu = time.perf_counter(), time.thread_time()
+        try:
+            parts = [as_numbers(task.indices, len(self.reader)) for task in tasks]
+            draws = [self._draws(t.key, part) for t, part in zip(tasks, parts, strict=True)]
+            columns, errors = self.read(np.concatenate(parts), epoch, np.concatenate(draws))
+        except Exception as error:  # of one of them, maybe
+            if len(tasks) == 1:
+                return [error]
+            return [made for task in tasks for made in self._make_group([task], epoch)]
+        results: list[Made | BaseException] = []
+        begin = 0
+        for task, part, drawn in zip(tasks, parts, draws, strict=True):
+            end = begin + len(part)
+            own = {name: column[begin:end] for name, column in columns.items()}
+            wrong = {k - begin: reason for k, reason in errors.items() if begin <= k < end}
+            try:
+                results.append(self._complete(task.key, part, drawn, own, wrong, epoch))
+            except Exception as error:  # of this one
+                results.append(error)
+            begin = end
+        for made in results:
+            if isinstance(made, Made):
+                made.fetch_s = (time.perf_counter() - started) / len(tasks)
+                made.cpu_s = (time.thread_time() - cpu) / len(tasks)
+        return results
+
+    def _finish_pictures(self, columns: dict[str, Any], epoch: int, draws: Indices) -> None:
+        super()._finish_pictures(columns, epoch, draws)
+        for name, column in columns.items():
+            if isinstance(column, torch.Tensor):
+                columns[name] = column.to(self._device, non_blocking=True)
 
     def _read_pictures(
         self, name: str, indices: Indices, draws: Indices, epoch: int
@@ -88,9 +126,10 @@ class GpuEngine(Engine):
         found.copy_(verdicts, non_blocking=True)
         self._wait(torch.cuda.current_stream(device))
         bad = np.flatnonzero(found.numpy() != -1)
-        statuses = _native.statuses_of_verdicts(found.numpy().view(np.uint32))
-        for k in bad.tolist():
-            errors.setdefault(k, undecodable(int(statuses[k])))
+        if len(bad):
+            statuses = _native.statuses_of_verdicts(found.numpy().view(np.uint32))
+            for k in bad.tolist():
+                errors.setdefault(k, undecodable(int(statuses[k])))
         return out
 
     def _decode_slices(

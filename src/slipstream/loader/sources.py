@@ -27,7 +27,7 @@ from slipstream.loader.samples import batch_under_way
 from slipstream.loader.share import share_lists
 from slipstream.loader.stats import Stats, bytes_of, samples_in
 from slipstream.loader.structure import map_tensors
-from slipstream.loader.threaded import ThreadedBatches, without_catcher
+from slipstream.loader.threaded import ThreadedBatches, one_by_one, without_catcher
 from slipstream.loader.tuning import Tuner
 from slipstream.loader.worker import Job
 from slipstream.loader.worker_batches import WorkerBatches
@@ -38,6 +38,10 @@ _ENGINE_THREADS = 2
 _MOST_GPU_THREADS = 4
 _WAITING_THREADS = 2  # for the GPU, meanwhile
 _SPARE_SLOTS = 2
+# Pictures, whose share of Python's time and the launches' is small then; and the part of the GPU's
+# memory that may hold them.
+_TOGETHER = 512
+_MEMORY_PART = 16
 
 
 class Source:
@@ -241,7 +245,7 @@ def _open_engine(
     if small:
         return _InlineBatches(makes, tasks)
     depth = max(_ENGINE_THREADS, choice.prefetch)
-    return ThreadedBatches(makes, tasks, threads=_ENGINE_THREADS, depth=depth)
+    return ThreadedBatches(one_by_one(makes), tasks, threads=_ENGINE_THREADS, depth=depth)
 
 
 def _engine_arguments(loader: Any) -> dict[str, Any]:
@@ -267,9 +271,26 @@ def _open_gpu_engine(
         at_once=at_once, threads=max(1, choice.workers // at_once),
         **_engine_arguments(loader),
     )  # fmt: skip
-    makes = functools.partial(engine.make, epoch=epoch)
-    depth = max(threads, choice.prefetch)
-    return ThreadedBatches(makes, tasks, threads=threads, depth=depth, observe=balance.observe)
+    group = _batches_together(loader, device, threads)
+    depth = max(threads * group, choice.prefetch)
+    balance.ahead = depth
+    return ThreadedBatches(
+        functools.partial(engine.make_group, epoch=epoch), tasks, threads=threads, depth=depth,
+        group=group, observe=balance.observe,
+    )  # fmt: skip
+
+
+def _batches_together(loader: Any, device: torch.device, threads: int) -> int:
+    """How many small batches the GPU engine makes at once."""
+    size = loader.choice.route.lowered.geometry.size
+    batch = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    if size is None or not batch:
+        return 1  # pictures of different batches may differ in size
+    # The result, in the widest type, and about as much on the way to it.
+    each = 2 * 3 * 4 * size[0] * size[1]
+    budget = torch.cuda.get_device_properties(device).total_memory // _MEMORY_PART
+    together: int = min(_TOGETHER, budget // (threads * each)) // int(batch)
+    return max(1, together)
 
 
 class _InlineBatches:

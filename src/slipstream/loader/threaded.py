@@ -6,7 +6,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from slipstream.errors import InternalError, UsageError
@@ -25,64 +25,84 @@ def without_catcher(error: Exception) -> Exception:
     return error.with_traceback(trace.tb_next if trace is not None else None)
 
 
+# Of a group of tasks, in their order: batches, or what went wrong with them.
+MakeGroup = Callable[[Sequence[Task]], Sequence[Made | BaseException]]
+
+
+def one_by_one(make: Callable[[Task], Made]) -> MakeGroup:
+    """For a maker of single batches: what is wrong with one is nothing to the others."""
+
+    def attempt(task: Task) -> Made | BaseException:
+        try:
+            return make(task)
+        except BaseException as error:  # raised where the batch is asked for
+            return error
+
+    return lambda tasks: [attempt(task) for task in tasks]
+
+
 class _Shared:
     """What the threads and the iterator share. Holds no reference to the iterator, so that one
     that is dropped can be collected and ends its threads.
     """
 
-    def __init__(self, make: Callable[[Task], Made]) -> None:
+    def __init__(self, make: MakeGroup) -> None:
         self.make = make
-        self.changed = threading.Condition()
-        self.todo: deque[tuple[int, Task]] = deque()
+        lock = threading.RLock()
+        self.given = threading.Condition(lock)
+        self.made = threading.Condition(lock)
+        self.todo: deque[tuple[int, list[Task]]] = deque()
         self.finished: dict[int, Made | BaseException] = {}
         self.stopped = False
 
     def work(self) -> None:
         """Body of a thread."""
         while (claimed := self._claim()) is not None:
-            number, task = claimed
-            result: Made | BaseException
+            number, tasks = claimed
+            results: Sequence[Made | BaseException]
             try:
-                result = self.make(task)
-            except BaseException as error:  # handed to the loop that asks for this batch
-                result = error
-            with self.changed:
-                self.finished[number] = result
-                self.changed.notify_all()
-            del result, task, claimed
+                results = self.make(tasks)
+            except BaseException as error:  # handed to the loop that asks for these batches
+                results = [error] * len(tasks)
+            with self.made:
+                self.finished.update(enumerate(results, number))
+                self.made.notify_all()
+            del results, tasks, claimed
 
-    def _claim(self) -> tuple[int, Task] | None:
-        with self.changed:
+    def _claim(self) -> tuple[int, list[Task]] | None:
+        with self.given:
             while not self.stopped and not self.todo:
-                self.changed.wait()
+                self.given.wait()
             return None if self.stopped else self.todo.popleft()
 
     def stop(self) -> None:
         """Have the threads end after what they are at."""
-        with self.changed:
+        with self.given:
             self.stopped = True
             self.todo.clear()
             self.finished.clear()
-            self.changed.notify_all()
+            self.given.notify_all()
+            self.made.notify_all()
 
 
 class ThreadedBatches:
     """Iterator over `(task, Made)` in the order of the tasks, made by `threads` threads, at most
-    `depth` ahead.
+    `depth` ahead. A thread takes `group` tasks at once, but the first alone: someone waits for it.
 
     Tasks are drawn in the thread that asks for batches: a sampler of the user's may draw from
     generators that the training loop draws from as well.
     """
 
     def __init__(
-        self, make: Callable[[Task], Made], tasks: Iterator[Task], *, threads: int, depth: int,
+        self, make: MakeGroup, tasks: Iterator[Task], *, threads: int, depth: int, group: int = 1,
         observe: Callable[[float], None] | None = None,
     ) -> None:  # fmt: skip
         """`observe` is told how long the loop waited for each batch."""
         self.observe = observe or (lambda wait_s: None)
         self._shared = _Shared(make)
         self._tasks = tasks
-        self._depth = depth
+        self._depth = max(depth, group)
+        self._group = group
         self._given: dict[int, Task] = {}
         self._drawn = 0
         self._delivered = 0
@@ -134,17 +154,26 @@ class ThreadedBatches:
         return task, made
 
     def _hand_out(self) -> None:
-        while self._failure is None and self._drawn - self._delivered < self._depth:
-            try:
-                task = next(self._tasks)
-            except Exception as error:  # raised when the batches before it have been had
-                self._failure = without_catcher(error)
+        while self._failure is None:
+            wanted = self._group if self._drawn else 1
+            if self._drawn + wanted - self._delivered > self._depth:
                 return
-            number, self._drawn = self._drawn, self._drawn + 1
-            self._given[number] = task
-            with self._shared.changed:
-                self._shared.todo.append((number, task))
-                self._shared.changed.notify()
+            group = self._draw(wanted)
+            if group:
+                first, self._drawn = self._drawn, self._drawn + len(group)
+                self._given.update(enumerate(group, first))
+                with self._shared.given:
+                    self._shared.todo.append((first, group))
+                    self._shared.given.notify()
+
+    def _draw(self, count: int) -> list[Task]:
+        group: list[Task] = []
+        try:
+            while len(group) < count:
+                group.append(next(self._tasks))
+        except Exception as error:  # raised when the batches before it have been had
+            self._failure = without_catcher(error)
+        return group
 
     def _end_of_tasks(self) -> NoReturn:
         failure, self._failure = self._failure, StopIteration()
@@ -155,11 +184,11 @@ class ThreadedBatches:
 
     def _wait(self, number: int) -> Made | BaseException:
         shared, started, reminded = self._shared, time.monotonic(), False
-        with shared.changed:
+        with shared.made:
             while number not in shared.finished:
                 if shared.stopped:
                     raise StopIteration
-                shared.changed.wait(_CHECK_S)
+                shared.made.wait(_CHECK_S)
                 if not any(thread.is_alive() for thread in self._threads):
                     raise InternalError("The threads that make batches have ended without a word.")
                 if not reminded and time.monotonic() - started > _REMINDER_S:
