@@ -1,0 +1,1 @@
+"""Watches a script while it runs. Everything here ends in a `Capture`."""
