@@ -1,0 +1,76 @@
+"""What Linux counts for a process or thread; None where it does not.
+
+Read by system calls of its own: Python's `open` is one of the things that are watched.
+"""
+
+import os
+
+_LARGEST = 1 << 16
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return os.read(descriptor, _LARGEST)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def run_delay() -> int | None:
+    """Nanoseconds that this thread was ready to run and had no core."""
+    text = _read("/proc/thread-self/schedstat")
+    return None if text is None else int(text.split()[1])
+
+
+def read_counts() -> tuple[int | None, int | None]:
+    """Bytes that this process has read by calls, and from storage."""
+    text = _read("/proc/self/io")
+    if text is None:
+        return None, None
+    lines = dict(line.split(b": ") for line in text.splitlines())
+    return int(lines[b"rchar"]), int(lines[b"read_bytes"])
+
+
+def threads() -> int | None:
+    """Threads of this process."""
+    try:
+        return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+    except OSError:
+        return None
+
+
+def resident() -> int | None:
+    """Bytes of this process that lie in memory."""
+    text = _read("/proc/self/statm")
+    return None if text is None else int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory() -> tuple[int, int] | None:
+    """Bytes of this process that are its own, and bytes that it shares with others."""
+    text = _read("/proc/self/smaps_rollup")
+    if text is None:
+        return None
+    sizes = {b"Private": 0, b"Shared": 0}
+    for line in text.splitlines():
+        name, _, rest = line.partition(b":")
+        whose = name.partition(b"_")[0]
+        if whose in sizes and name.endswith((b"_Clean", b"_Dirty")):
+            sizes[whose] += int(rest.split()[0]) * 1024
+    return sizes[b"Private"], sizes[b"Shared"]
+
+
+def throttled() -> int | None:
+    """How often the quota of this process's control group has stopped it."""
+    group = (_read("/proc/self/cgroup") or b"").splitlines()
+    own = group[-1].split(b":", 2)[-1].decode().strip("/") if group else ""
+    for base in (f"/sys/fs/cgroup/{own}", "/sys/fs/cgroup"):
+        text = _read(f"{base}/cpu.stat")
+        if text is not None:
+            counts = dict(line.split() for line in text.splitlines())
+            return int(counts[b"nr_throttled"]) if b"nr_throttled" in counts else None
+    return None

@@ -1,0 +1,189 @@
+"""Hooks on torch's DataLoader, and on ours, in the process of the training loop."""
+
+import os
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, _utils, dataloader
+
+from slipstream.doctor.capture import COLLATE, FETCH, NEXT, START, Loader, Process
+from slipstream.doctor.record import worker
+from slipstream.doctor.record.batches import describe_batch
+from slipstream.doctor.record.places import users_place
+from slipstream.doctor.record.reading import Hooks, Reading, time_fetcher
+
+if TYPE_CHECKING:
+    from slipstream.doctor.record.session import Session
+
+_LOOKED_AT = 3  # batches of an iteration whose tensors are described
+active: "Session | None" = None
+
+
+def forget_in_child() -> None:
+    """In a forked worker: the recording is the parent's."""
+    global active  # noqa: PLW0603
+    session, active = active, None
+    if session is not None:
+        session.forget()
+
+
+class LoaderHooks:
+    """Knows the loaders that the script makes and iterates over."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._trace = session.trace
+        self.loaders: list[Loader] = []
+        self.readings: list[Reading] = []
+        self.worker_pids: dict[int, int] = {}
+        self._made_at: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
+        self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._iterations: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+        self._dataset_ids: dict[int, tuple[int, Any]] = {}
+        self._count = 0
+        self._starting: Loader | None = None
+        self._inside = False
+        self.hooks = Hooks(session.log)
+
+    def install(self) -> None:
+        """Replace what is hooked; `Session` puts it back."""
+        patches = self._session.patches
+        patches.replace(DataLoader, "__init__", self._wrap_init)
+        patches.replace(DataLoader, "__iter__", self._wrap_iter)
+        patches.replace(dataloader._BaseDataLoaderIter, "__next__", self._wrap_next)
+        patches.replace(dataloader._DatasetKind, "create_fetcher", self._wrap_create)
+        patches.replace(
+            _utils.worker, "_worker_loop", lambda _: worker.worker_loop, disguised=False
+        )
+        from slipstream.loader.iterator import LoaderIterator
+        from slipstream.loader.loader import Loader as OwnLoader
+
+        patches.replace(OwnLoader, "__iter__", self._wrap_iter)
+        patches.replace(LoaderIterator, "__next__", self._wrap_next)
+
+    def _wrap_init(self, original: Any) -> Any:
+        def init(loader: Any, *args: Any, **kwargs: Any) -> None:
+            original(loader, *args, **kwargs)
+            if loader not in self._made_at:
+                self._made_at[loader] = users_place()
+
+        return init
+
+    def _wrap_iter(self, original: Any) -> Any:
+        def iterate(loader: Any) -> Any:
+            if self._inside or not self._trace.is_here:
+                return original(loader)
+            facts = self._facts_of(loader)
+            self._count += 1
+            self._inside, self._starting = True, facts
+            try:
+                with self._trace.span(START, [facts.id, self._count]):
+                    iterator = original(loader)
+            finally:
+                self._inside, self._starting = False, None
+            self._iterations[iterator] = [facts.id, self._count, 0]
+            for process in getattr(iterator, "_workers", None) or ():
+                self.worker_pids[process.pid] = facts.id
+            return iterator
+
+        return iterate
+
+    def _wrap_next(self, original: Any) -> Any:
+        def next_batch(iterator: Any) -> Any:
+            if self._inside or not self._trace.is_here:
+                return original(iterator)
+            known = self._iterations.get(iterator)
+            if known is None:
+                return original(iterator)
+            self._session.before_batch()
+            self._inside = True
+            try:
+                with self._trace.span(NEXT, [known[0], known[1], known[2]]) as span:
+                    try:
+                        batch = original(iterator)
+                    except StopIteration:
+                        span.detail[2] = -1
+                        raise
+            finally:
+                self._inside = False
+            if known[2] < _LOOKED_AT:
+                describe_batch(batch, self.loaders[known[0]])
+            if not known[2]:
+                for process in getattr(iterator, "_workers", None) or ():
+                    self.worker_pids[process.pid] = known[0]
+            known[2] += 1
+            self._session.after_batch(known[0])
+            return batch
+
+        return next_batch
+
+    def _wrap_create(self, original: Any) -> Any:
+        def create(*args: Any) -> Any:
+            fetcher = original(*args)
+            if self._starting is None or not self._trace.is_here:
+                return fetcher
+            process = Process(os.getpid(), self._starting.id, None, time.perf_counter_ns())
+            process.ready = process.began
+            reading = Reading(process, self._session.log)
+            self.readings.append(reading)
+            timed = time_fetcher(fetcher, reading)
+            timed.fetch = self._as_span(FETCH, timed.fetch)
+            timed.collate_fn = self._as_span(COLLATE, timed.collate_fn)
+            return timed
+
+        return create
+
+    def _as_span(self, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def call(given: Any) -> Any:
+            if not self._trace.is_here:
+                return function(given)
+            with self._trace.span(kind):
+                return function(given)
+
+        return call
+
+    def _facts_of(self, loader: Any) -> Loader:
+        if loader in self._ids:
+            return self.loaders[self._ids[loader]]
+        facts = _describe(loader, len(self.loaders), self._dataset_id(loader.dataset))
+        facts.made_at = self._made_at.get(loader)
+        facts.used_at = users_place(2)
+        facts.transforms = self.hooks.look_at(loader.dataset)
+        self._ids[loader] = facts.id
+        self.loaders.append(facts)
+        return facts
+
+    def _dataset_id(self, dataset: Any) -> int:
+        # Kept alive: another object could get the same address.
+        known = self._dataset_ids.setdefault(id(dataset), (len(self._dataset_ids), dataset))
+        return known[0]
+
+
+def _describe(loader: Any, number: int, dataset_id: int) -> Loader:
+    is_iterable = isinstance(loader.dataset, IterableDataset)
+    own = type(loader).__module__.startswith("slipstream.")
+    context = loader.multiprocessing_context
+    method = context.get_start_method() if context is not None else None
+    if method is None and loader.num_workers:
+        method = torch.multiprocessing.get_start_method()
+    try:
+        length: int | None = len(loader)
+    except Exception:  # of a dataset or sampler without a length, or the user's own
+        length = None
+    workers = loader.num_workers if isinstance(loader.num_workers, int) else 0
+    return Loader(
+        id=number, made_at=None, used_at=None,
+        dataset=type(loader.dataset).__qualname__, dataset_id=dataset_id,
+        kind="slipstream" if own else "iterable" if is_iterable else "map",
+        length=length, batch_size=loader.batch_size, workers=workers,
+        prefetch=loader.prefetch_factor if isinstance(loader.prefetch_factor, int) else None,
+        pin_memory=bool(loader.pin_memory), persistent=bool(loader.persistent_workers),
+        start_method=method, in_order=bool(getattr(loader, "in_order", True)),
+        shuffled="Random" in type(loader.sampler).__name__,
+        drop_last=bool(loader.drop_last),
+        collate=getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
+        timeout=float(loader.timeout),
+    )  # fmt: skip

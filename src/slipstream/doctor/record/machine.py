@@ -1,0 +1,73 @@
+"""The machine and the settings of a process, as plain facts. No environment, no names of users."""
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import psutil
+import torch
+
+from slipstream.cpu import usable_cores
+
+_LIBRARIES = ("torch", "torchvision", "numpy", "pillow", "lightning", "accelerate", "transformers")
+# Flags that slow a run down, and say nothing about whose it is.
+_FLAGS = ("CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_LOGS")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, memory, devices, versions."""
+    return {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count() or 1,
+        "usable_cores": usable_cores(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "shared_memory_bytes": _shared_memory(),
+        "devices": [
+            torch.cuda.get_device_properties(k).name for k in range(torch.cuda.device_count())
+        ]
+        if torch.cuda.is_available()
+        else [],
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in ("slipstream", *_LIBRARIES) if _version(name)},
+    }
+
+
+def describe_settings() -> dict[str, Any]:
+    """Switches of torch that decide how fast it is, as they stand at the end."""
+    settings: dict[str, Any] = {
+        "threads": torch.get_num_threads(),
+        "anomaly_detection": torch.is_anomaly_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "flags": {name: os.environ[name] for name in _FLAGS if name in os.environ},
+        "free_threaded": bool(getattr(sys, "_is_gil_enabled", lambda: True)() is False),
+    }
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None:
+        counts = dynamo.counters
+        settings["recompiles"] = sum(counts.get("recompiles", {}).values())
+        settings["graph_breaks"] = sum(counts.get("graph_break", {}).values())
+    if "PIL.Image" in sys.modules:
+        from PIL import features
+
+        settings["libjpeg_turbo"] = bool(features.check_feature("libjpeg_turbo"))
+    return settings
+
+
+def _shared_memory() -> int | None:
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return found.f_blocks * found.f_frsize
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

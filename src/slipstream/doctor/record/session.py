@@ -1,0 +1,210 @@
+"""A recording from its beginning to its end."""
+
+import datetime
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slipstream.doctor.capture import Capture, Process, capture_from
+from slipstream.doctor.record import counters, loaders
+from slipstream.doctor.record.loaders import LoaderHooks
+from slipstream.doctor.record.loop import LoopHooks
+from slipstream.doctor.record.machine import describe_machine, describe_settings
+from slipstream.doctor.record.mailbox import read_mailbox
+from slipstream.doctor.record.patches import Patches
+from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
+from slipstream.doctor.record.sampler import Sampler
+from slipstream.doctor.record.stages import StageLog
+from slipstream.doctor.record.trace import DeviceClock, Trace
+from slipstream.errors import UsageError
+
+_SAMPLE_S = 0.01
+_WARM_UP = 5  # batches
+_MEMORY_NS = 500_000_000
+
+
+class WindowEnded(BaseException):
+    """Enough was seen. Raised in the loop, where it asks for a batch or begins a step; no error,
+    so that what catches errors lets it through.
+    """
+
+
+class Session:
+    """Hooks, from `start` to `stop`, of the thread that makes it. One at a time in a process."""
+
+    def __init__(self, script: str, *, steps: int | None, seconds: float | None) -> None:
+        """The window ends after so many steps, or so long after the first; None: never."""
+        if loaders.active is not None:
+            raise UsageError("A recording is under way in this process already.")
+        self.trace = Trace()
+        self.log = StageLog()
+        self.patches = Patches()
+        self._script = script
+        self._steps, self._seconds = steps, seconds
+        self._loader_hooks = LoaderHooks(self)
+        self._loop_hooks = LoopHooks(self)
+        self._batches: dict[int, int] = {}
+        self._optimizer_steps = 0
+        self._first: int | None = None
+        self._memory: list[list[int]] = []
+        self._memory_at = 0
+        self._overhead_ns = 0
+        self._sampler = Sampler(_SAMPLE_S, lambda: self.trace.current)
+        self._folder = Path(tempfile.mkdtemp(prefix="slipstream-doctor-"))
+        self._own = Process(os.getpid(), -1, None)
+
+    def start(self) -> None:
+        """Install the hooks."""
+        loaders.active = self
+        os.environ[FOLDER_VARIABLE] = str(self._folder)
+        self._began_at = datetime.datetime.now(datetime.timezone.utc)
+        self._began = time.perf_counter_ns()
+        self._throttled = counters.throttled()
+        self._loader_hooks.install()
+        self._loop_hooks.install()
+        self._opens = OpenCount(self._own)
+        self._sampler.start()
+        self.trace.is_on = True
+
+    def forget(self) -> None:
+        """In a forked child: take the hooks away, leave the recording to the parent."""
+        self.trace.is_on = self.log.is_on = self._opens.is_on = False
+        self._loop_hooks.remove()
+        self.patches.undo()
+        self._loader_hooks.hooks.patches.undo()
+
+    def stop(self, ended: str = "window") -> Capture:
+        """Take the hooks away; all that was recorded."""
+        length = time.perf_counter_ns() - self._began
+        self.forget()
+        loaders.active = None
+        self._sampler.stop()
+        os.environ.pop(FOLDER_VARIABLE, None)
+        clock = "host"
+        if self.trace.device_clock is not None:
+            self.trace.device_clock.read(self.trace.spans)
+            clock = "device"
+        processes = self._own_processes() + self._workers()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        capture = Capture(
+            script=self._script,
+            machine=describe_machine(),
+            began_at=self._began_at.isoformat(timespec="seconds"),
+            length=length,
+            ended=ended,
+            clock=clock,
+            spans=self.trace.spans,
+            loaders=self._loader_hooks.loaders,
+            processes=processes,
+            calls=self.trace.calls,
+            lines=self._sampler.lines(),
+            sample_interval=int(_SAMPLE_S * 1e9),
+            optimizers=[{"id": key, **facts} for key, facts in self._loop_hooks.optimizers.items()],
+            model={"models": self._loop_hooks.models.found},
+            settings=describe_settings(),
+            memory=self._memory,
+        )
+        throttled = counters.throttled()
+        if throttled is not None and self._throttled is not None:
+            capture.settings["throttled"] = throttled - self._throttled
+        _rebase(capture, self._began)
+        return capture
+
+    # Of the hooks
+
+    def before_batch(self) -> None:
+        """The loop asks for a batch. Raises `WindowEnded`."""
+        if self._is_over():
+            raise WindowEnded
+
+    def before_step(self) -> None:
+        """The loop's optimizer begins a step: for loops without a loader. Raises `WindowEnded`."""
+        if not self._batches and self._is_over():
+            raise WindowEnded
+
+    def after_batch(self, loader: int) -> None:
+        """The loop got one."""
+        now = time.perf_counter_ns()
+        self._first = self._first or now
+        self._batches[loader] = self._batches.get(loader, 0) + 1
+        if now - self._memory_at > _MEMORY_NS:
+            self._memory_at = now
+            self._measure_memory(now)
+
+    def after_step(self) -> None:
+        """The optimizer has ended a step."""
+        self._first = self._first or time.perf_counter_ns()
+        self._optimizer_steps += 1
+
+    def saw_device(self) -> None:
+        """Tensors went to a device: time is measured there from now on."""
+        if self.trace.device_clock is None:
+            self.trace.device_clock = DeviceClock()
+
+    def _is_over(self) -> bool:
+        seen = max(max(self._batches.values(), default=0), self._optimizer_steps)
+        if self._steps is not None and seen >= self._steps + _WARM_UP:
+            return True
+        if self._seconds is None or self._first is None:
+            return False
+        return time.perf_counter_ns() - self._first >= self._seconds * 1e9
+
+    def _measure_memory(self, now: int) -> None:
+        resident = counters.resident()
+        if resident is None:
+            return
+        on_device = 0
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            on_device = int(torch.cuda.memory_allocated())
+        self._memory.append([now, resident, on_device])
+
+    def _own_processes(self) -> list[Process]:
+        found = []
+        for reading in self._loader_hooks.readings:
+            process = reading.finished()
+            process.opens, process.opened_again = self._own.opens, self._own.opened_again
+            process.folders = self._own.folders
+            found.append(process)
+        # The stages of a process are together: those of its first reading stand for all.
+        for later in found[1:]:
+            later.stages = {}
+        return found
+
+    def _workers(self) -> list[Process]:
+        found = []
+        for path in sorted(self._folder.glob("worker-*.box")):
+            text = read_mailbox(path)
+            if text is None:
+                continue
+            values: dict[str, Any] = json.loads(text)
+            shell = {"schema": Capture.schema, "script": "", "machine": {}, "began_at": ""}
+            process = capture_from({**shell, "processes": [values]}).processes[0]
+            process.loader = self._loader_hooks.worker_pids.get(process.pid, -1)
+            found.append(process)
+        return found
+
+
+def _rebase(capture: Capture, began: int) -> None:
+    """Times since the beginning in place of the machine's."""
+    for span in capture.spans:
+        span.start -= began
+        span.end -= began
+    for process in capture.processes:
+        process.began -= began
+        if process.ready is not None:
+            process.ready -= began
+        for batch in process.batches:
+            batch[1] -= began
+            batch[2] -= began
+        for entry in process.memory:
+            entry[0] -= began
+    for entry in capture.memory:
+        entry[0] -= began
+
+

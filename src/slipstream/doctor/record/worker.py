@@ -1,0 +1,60 @@
+"""What runs in a loader's worker process in place of torch's loop: the same, watched.
+
+Found by name: processes that are spawned import this module and need nothing else.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import _utils
+from torch.utils.data.dataloader import _DatasetKind
+
+from slipstream.doctor.capture import Process
+from slipstream.doctor.record.mailbox import Mailbox
+from slipstream.doctor.record.reading import (
+    FOLDER_VARIABLE,
+    Hooks,
+    OpenCount,
+    Reading,
+    mailbox_path,
+    time_fetcher,
+)
+from slipstream.doctor.record.stages import StageLog
+
+_torch_loop = _utils.worker._worker_loop
+_WORKER_ID = 10  # its place among the arguments of torch's loop
+
+
+def worker_loop(*args: Any, **kwargs: Any) -> None:
+    """torch's worker loop, watched where a recording is under way."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder is None or not Path(folder).is_dir():
+        _torch_loop(*args, **kwargs)
+        return
+    began = time.perf_counter_ns()
+    # In a forked process the parent's hooks would note the parent's stages.
+    from slipstream.doctor.record import loaders
+
+    loaders.forget_in_child()
+    log = StageLog()
+    process = Process(os.getpid(), loader=0, number=int(args[_WORKER_ID]), began=began)
+    reading = Reading(process, log, Mailbox(mailbox_path(Path(folder))))
+    hooks = Hooks(log)
+    hooks.look_at(args[1])
+    opens = OpenCount(process)
+    create = _DatasetKind.create_fetcher
+
+    def create_timed(*given: Any) -> Any:
+        fetcher = create(*given)
+        process.ready = process.ready or time.perf_counter_ns()
+        return time_fetcher(fetcher, reading)
+
+    _DatasetKind.create_fetcher = staticmethod(create_timed)  # type: ignore[method-assign]
+    reading.sample()
+    try:
+        _torch_loop(*args, **kwargs)
+    finally:
+        opens.is_on = False
+        reading.write(force=True)
