@@ -13,6 +13,7 @@ import typer
 
 import slipstream
 from slipstream.cli.demo import demo
+from slipstream.cli.doctor import doctor
 from slipstream.cli.export import export
 from slipstream.cli.info import info
 from slipstream.cli.pack import pack
@@ -82,6 +83,13 @@ def _guard(command: Callable[..., None]) -> Callable[..., None]:
 
 for _command in (pack, verify, info, export, demo):
     app.command()(_guard(_command))
+# What stands behind the script's name is the script's.
+_ITS_OWN = {
+    "ignore_unknown_options": True,
+    "allow_extra_args": True,
+    "allow_interspersed_args": False,
+}
+app.command(context_settings=_ITS_OWN)(_guard(doctor))
 
 if __name__ == "__main__":
     main()

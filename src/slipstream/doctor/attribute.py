@@ -6,8 +6,10 @@ workers do meanwhile is free. Where the work runs on a device the device's clock
 during which the device was busy is free, too.
 """
 
+import itertools
 import math
 import statistics
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -112,12 +114,14 @@ def attribute(capture: Capture) -> Attribution:
     """All that the rules want to know."""
     spans = sorted(capture.spans, key=lambda span: (span.start, -span.end))
     loop = _loop_loader(spans)
-    steps = _steps_of(spans, loop, capture.clock) if loop is not None else _steps_of_optimizer(spans)
+    steps = (
+        _steps_of(spans, loop, capture.clock) if loop is not None else _steps_of_optimizer(spans)
+    )
     steps = _warm(steps)
     count = max(1, len(steps))
     step_ms = sum(step.end - step.start for step in steps) * _MS / count
-    parts: Counter[str] = Counter()
-    by_call: Counter[int] = Counter()
+    parts: defaultdict[str, float] = defaultdict(float)
+    by_call: defaultdict[int, float] = defaultdict(float)
     for step in steps:
         for part, time in step.parts.items():
             parts[part] += time * _MS / count
@@ -125,7 +129,9 @@ def attribute(capture: Capture) -> Attribution:
             if span.kind in (SYNC, COPY, SAVE, CALL, CLIP, ZERO_GRAD) and span.detail is not None:
                 start, end = _times(span, capture.clock)
                 by_call[span.detail] += (end - start) * _MS / count
-    named = {name: parts[name] for name in dict.fromkeys((*PARTS.values(), EVALUATION)) if parts[name]}
+    named = {
+        name: parts[name] for name in dict.fromkeys((*PARTS.values(), EVALUATION)) if parts[name]
+    }
     named[UNATTRIBUTED] = step_ms - sum(named.values())
     return Attribution(
         capture.clock, tuple(steps), step_ms, named,
@@ -161,7 +167,7 @@ def _loop_loader(spans: Sequence[Span]) -> int | None:
 def _steps_of(spans: Sequence[Span], loop: int, clock: str) -> list[Step]:
     given = [s for s in spans if s.kind == NEXT and s.detail[0] == loop]
     steps = []
-    for before, after in zip(given, given[1:], strict=False):
+    for before, after in itertools.pairwise(given):
         if before.detail[1] == after.detail[1] and before.detail[2] >= 0:
             steps.append(_step_between(spans, before, after, loop, clock))
     return steps
@@ -176,8 +182,6 @@ def _step_between(
 
 
 def _between(spans: Sequence[Span], start: int, end: int) -> list[Span]:
-    from bisect import bisect_left
-
     first = bisect_left(spans, start, key=lambda span: span.start)
     last = bisect_left(spans, end, key=lambda span: span.start)
     return list(spans[first:last])
@@ -222,7 +226,7 @@ def _steps_of_optimizer(spans: Sequence[Span]) -> list[Step]:
     ends = [span for span in spans if span.kind == OPTIMIZER]
     return [
         _step_between(spans, before, after, None, "host")
-        for before, after in zip(ends, ends[1:], strict=False)
+        for before, after in itertools.pairwise(ends)
     ]
 
 
@@ -249,7 +253,9 @@ def _loading_of(capture: Capture, loop: int, steps: Sequence[Step]) -> Loading:
             stages[name] += times.wall * per
             stages_cpu[name] += times.cpu * per
     busy = sum(p.busy for p in own) * per
-    cpu = sum(batch[3] for p in own for batch in p.batches) / max(1, sum(len(p.batches) for p in own))
+    cpu = sum(batch[3] for p in own for batch in p.batches) / max(
+        1, sum(len(p.batches) for p in own)
+    )
     delay = sum(p.run_delay or 0 for p in own) * per
     waits = [s for step in steps for s in step.spans if s.kind == NEXT and s.detail[0] == loop]
     hand_over = statistics.median((s.cpu or 0) * _MS for s in waits) if waits else 0.0

@@ -15,7 +15,9 @@ from slipstream.errors import UsageError
 SCHEMA = "slipstream.capture/1"
 
 # Kinds of spans of the thread that runs the training loop. Spans nest; the innermost counts.
-NEXT = "next"  # asked a loader for a batch; detail: [loader, iteration, number], number -1 at its end
+NEXT = (
+    "next"  # asked a loader for a batch; detail: [loader, iteration, number], number -1 at its end
+)
 FETCH, COLLATE = "fetch", "collate"  # inside `next`, where the loop's own process reads
 START = "start"  # a loader's iterator was made, workers and all; detail: [loader, iteration]
 COPY = "copy"  # from the processor's memory to a device; detail: a `Call` number

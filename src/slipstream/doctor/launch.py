@@ -89,7 +89,7 @@ def _run(target: Target, code: CodeType | None) -> None:
     main.__file__ = target.name
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
-    exec(code, main.__dict__)  # noqa: S102
+    exec(code, main.__dict__)
 
 
 def _exit_code(leaving: SystemExit) -> int:

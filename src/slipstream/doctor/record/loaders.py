@@ -24,7 +24,7 @@ active: "Session | None" = None
 
 def forget_in_child() -> None:
     """In a forked worker: the recording is the parent's."""
-    global active  # noqa: PLW0603
+    global active
     session, active = active, None
     if session is not None:
         session.forget()
@@ -59,9 +59,9 @@ class LoaderHooks:
             _utils.worker, "_worker_loop", lambda _: worker.worker_loop, disguised=False
         )
         from slipstream.loader.iterator import LoaderIterator
-        from slipstream.loader.loader import Loader as OwnLoader
+        from slipstream.loader.loader import Loader as SlipLoader
 
-        patches.replace(OwnLoader, "__iter__", self._wrap_iter)
+        patches.replace(SlipLoader, "__iter__", self._wrap_iter)
         patches.replace(LoaderIterator, "__next__", self._wrap_next)
 
     def _wrap_init(self, original: Any) -> Any:

@@ -22,6 +22,7 @@ from slipstream.doctor.capture import (
     SYNC,
     ZERO_GRAD,
 )
+from slipstream.doctor.record.machine import cuda_is_in_use
 from slipstream.doctor.record.models import ModelFacts
 from slipstream.doctor.record.places import users_place
 
@@ -149,7 +150,7 @@ class LoopHooks:
                 if not trace.is_here or tensor.device.type != "cpu":
                     return original(tensor, *args, **kwargs)
                 # On the processor a copy that changes nothing returns the tensor itself.
-                if name == "to" and not torch.cuda.is_initialized():
+                if name == "to" and not cuda_is_in_use():
                     return original(tensor, *args, **kwargs)
                 counted = trace.call_here(f"Tensor.{name}")
                 with trace.span(COPY, counted.id) as span:

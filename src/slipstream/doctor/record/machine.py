@@ -31,7 +31,9 @@ def describe_machine() -> dict[str, Any]:
         if torch.cuda.is_available()
         else [],
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("slipstream", *_LIBRARIES) if _version(name)},
+        "versions": {
+            name: _version(name) for name in ("slipstream", *_LIBRARIES) if _version(name)
+        },
     }
 
 
@@ -56,6 +58,11 @@ def describe_settings() -> dict[str, Any]:
 
         settings["libjpeg_turbo"] = bool(features.check_feature("libjpeg_turbo"))
     return settings
+
+
+def cuda_is_in_use() -> bool:
+    """Whether this process has begun to use CUDA; asking does not begin it."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def _shared_memory() -> int | None:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-_MISSING = object()
+_MISSING: Any = object()
 
 
 class Patches:

@@ -54,9 +54,7 @@ class Reading:
         finally:
             end = _wall()
             delayed = (counters.run_delay() or 0) - (delay or 0)
-            process.batches.append(
-                [process.batch_count, start, end, _cpu() - cpu, delayed]
-            )
+            process.batches.append([process.batch_count, start, end, _cpu() - cpu, delayed])
             del process.batches[:-_KEPT_BATCHES]
             process.batch_count += 1
             process.busy += end - start

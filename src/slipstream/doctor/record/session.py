@@ -15,7 +15,7 @@ from slipstream.doctor.capture import Capture, Process, capture_from
 from slipstream.doctor.record import counters, loaders
 from slipstream.doctor.record.loaders import LoaderHooks
 from slipstream.doctor.record.loop import LoopHooks
-from slipstream.doctor.record.machine import describe_machine, describe_settings
+from slipstream.doctor.record.machine import cuda_is_in_use, describe_machine, describe_settings
 from slipstream.doctor.record.mailbox import read_mailbox
 from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
@@ -160,7 +160,7 @@ class Session:
         if resident is None:
             return
         on_device = 0
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if cuda_is_in_use():
             on_device = int(torch.cuda.memory_allocated())
         self._memory.append([now, resident, on_device])
 
@@ -206,5 +206,3 @@ def _rebase(capture: Capture, began: int) -> None:
             entry[0] -= began
     for entry in capture.memory:
         entry[0] -= began
-
-

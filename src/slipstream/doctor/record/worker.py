@@ -47,7 +47,7 @@ def worker_loop(*args: Any, **kwargs: Any) -> None:
     create = _DatasetKind.create_fetcher
 
     def create_timed(*given: Any) -> Any:
-        fetcher = create(*given)
+        fetcher = create(*given)  # type: ignore[no-untyped-call]
         process.ready = process.ready or time.perf_counter_ns()
         return time_fetcher(fetcher, reading)
 

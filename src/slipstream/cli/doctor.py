@@ -1,0 +1,59 @@
+"""`slipstream doctor`: what is slow in an unmodified script, and what it costs."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_STEPS = 100
+_SECONDS = 60.0
+
+
+def doctor(
+    context: typer.Context,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps to watch; 100 if nothing is given.", min=1)
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Seconds to watch, from the first step on.", min=0.1)
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Let the script run to its end.")] = False,
+    html: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+    json_file: Annotated[
+        Path, typer.Option("--json", help="Where the report goes as JSON.")
+    ] = Path("report.json"),
+    capture_file: Annotated[
+        Path | None, typer.Option("--capture", help="Keep the recording, too.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 if there is a finding.")
+    ] = False,
+) -> None:
+    """Run a script for some steps and say where its time goes.
+
+    slipstream doctor train.py ARGS, or slipstream doctor -m package.module ARGS. The script is not
+    changed; it is stopped after the steps that were asked for.
+    """
+    from rich.console import Console
+
+    from slipstream.doctor.capture import save_capture
+    from slipstream.doctor.launch import launch, parse_target
+    from slipstream.doctor.report import make_report
+    from slipstream.doctor.text import print_report
+
+    target = parse_target(context.args)
+    if steps is None and seconds is None and not full:
+        steps, seconds = _STEPS, _SECONDS
+    launched = launch(target, steps=None if full else steps, seconds=None if full else seconds)
+    report = make_report(launched.capture)
+    json_file.write_text(json.dumps(report, indent=1) + "\n")
+    if capture_file is not None:
+        save_capture(launched.capture, capture_file)
+    print_report(report, Console(stderr=True, highlight=False), page=None)
+    sys.stdout.flush()
+    if launched.exit_code:
+        raise typer.Exit(launched.exit_code)
+    if check and report["findings"]:
+        raise typer.Exit(1)

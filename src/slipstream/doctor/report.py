@@ -1,0 +1,108 @@
+"""The report as a plain value: what docs/report.schema.json describes."""
+
+import dataclasses
+from typing import Any
+
+from slipstream.doctor.attribute import LOADING, UNATTRIBUTED, Attribution, attribute
+from slipstream.doctor.capture import Capture
+from slipstream.doctor.finding import Finding
+from slipstream.doctor.rules import all_rules
+from slipstream.doctor.rules.case import Case
+
+SCHEMA = "slipstream.report/1"
+_LOUD = 0.10  # of a step: from here on it decides the verdict
+
+
+def make_report(capture: Capture) -> dict[str, Any]:
+    """What is slow in a recorded run."""
+    attribution = attribute(capture)
+    case = Case(capture, attribution)
+    findings: list[Finding] = []
+    healthy = []
+    if attribution.steps:
+        for rule in all_rules():
+            found = rule.find(case)
+            findings += found
+            if not found:
+                healthy.append({"rule": rule.name, "title": rule.healthy})
+    findings.sort(key=lambda finding: -finding.cost_ms)
+    low, high = attribution.interval_ms
+    return {
+        "schema": SCHEMA,
+        "verdict": _verdict(case, findings),
+        "script": capture.script,
+        "began_at": capture.began_at,
+        "clock": capture.clock,
+        "step_ms": attribution.step_ms,
+        "steps": {
+            "count": len(attribution.steps),
+            "mean_ms": attribution.step_ms,
+            "low_ms": low,
+            "high_ms": high,
+        },
+        "ceiling_ms": _ceiling(capture, attribution),
+        "parts": dict(attribution.parts),
+        "findings": [_as_dict(finding, attribution, capture) for finding in findings],
+        "healthy": healthy,
+        "overhead": capture.overhead,
+        "machine": capture.machine,
+    }
+
+
+def _ceiling(capture: Capture, attribution: Attribution) -> float | None:
+    """A step on a batch that is there already: measured by the ladder, else what is left of a step
+    without loading.
+    """
+    if not attribution.steps:
+        return None
+    for rung in capture.ladder:
+        if rung.name == "cached batch" and rung.step_ms:
+            return sum(rung.step_ms) / len(rung.step_ms)
+    return attribution.step_ms - attribution.of(LOADING)
+
+
+def _as_dict(finding: Finding, attribution: Attribution, capture: Capture) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "title": finding.title,
+        "where": finding.where,
+        "places": list(finding.places),
+        "cost_ms": finding.cost_ms,
+        "share": finding.cost_ms / attribution.step_ms if attribution.step_ms else 0.0,
+        "gain": None if finding.gain is None else dataclasses.asdict(finding.gain),
+        "fix": finding.fix,
+        "class": finding.fix_class,
+        "next": next_command(finding, capture.script),
+    }
+
+
+def next_command(finding: Finding, script: str) -> str:
+    """What to type now."""
+    allow = {"E": "", "N": " --allow numeric", "S": " --diff"}[finding.fix_class]
+    return f"slipstream run --only {finding.rule}{allow} {script}"
+
+
+def _verdict(case: Case, findings: list[Finding]) -> str:
+    attribution = case.attribution
+    if not attribution.steps:
+        return (
+            "No training step was seen: the script ended, or went on, without a batch from a"
+            " DataLoader or a step of an optimizer."
+        )
+    share = {part: ms / attribution.step_ms for part, ms in attribution.parts.items()}
+    worst = max(findings, key=lambda finding: finding.cost_ms, default=None)
+    step = f"A step takes {attribution.step_ms:.1f} ms"
+    if share.get(LOADING, 0.0) >= _LOUD:
+        return f"{step}; for {share[LOADING]:.0%} of it the loop waits for data."
+    if worst is not None and worst.cost_ms / attribution.step_ms >= _LOUD:
+        return (
+            f"{step}; {worst.cost_ms / attribution.step_ms:.0%} of it is avoidable: {worst.rule}."
+        )
+    if share.get(UNATTRIBUTED, 0.0) >= 0.25:
+        return (
+            f"{step}; {share[UNATTRIBUTED]:.0%} of it is the script's own code between its parts."
+        )
+    busiest = max(
+        (p for p in share if p != UNATTRIBUTED), key=lambda p: share[p], default=UNATTRIBUTED
+    )
+    return f"{step}, most of it in {busiest}: the loop is busy with the model."

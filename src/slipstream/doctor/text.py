@@ -1,0 +1,92 @@
+"""The report on one screen of a terminal, with colours where they are wanted."""
+
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_BAR = 60
+_COLOURS = {
+    "loading": "red", "copy": "yellow", "sync": "yellow", "checkpoint": "magenta",
+    "garbage": "magenta", "evaluation": "blue", "unattributed": "bright_black",
+}  # fmt: skip
+_SHADES = {"loading": "█", "unattributed": "░"}
+_TOP = 3
+
+
+def print_report(report: dict[str, Any], console: Console, *, page: str | None = None) -> None:
+    """Verdict, parts, the dearest findings, what is fine, what to do next."""
+    console.print(Text(report["verdict"], style="bold"), soft_wrap=False)
+    if report["step_ms"]:
+        console.print(Padding(_waterfall(report, min(console.width, 80)), (1, 0, 0, 0)))
+        console.print(Padding(_findings(report), (1, 0, 0, 0)))
+        console.print(_healthy(report))
+        console.print(_numbers(report))
+    if report["findings"]:
+        console.print(Text.assemble("Next: ", (report["findings"][0]["next"], "bold")))
+    if page:
+        console.print(f"The whole report: {page}")
+
+
+def _waterfall(report: dict[str, Any], width: int) -> RenderableType:
+    step = report["step_ms"]
+    bar = Text()
+    parts = sorted(report["parts"].items(), key=lambda part: (part[0] == "unattributed", -part[1]))
+    room = min(_BAR, width - 20)
+    for name, ms in parts:
+        cells = round(room * ms / step)
+        bar.append(_SHADES.get(name, "▓") * cells, style=_COLOURS.get(name, "green"))
+    bar.append(f" {step:.1f} ms a step")
+    table = Table.grid(padding=(0, 2))
+    for name, ms in parts:
+        table.add_row(
+            Text(_SHADES.get(name, "▓"), style=_COLOURS.get(name, "green")),
+            name, Text(f"{ms:.2f} ms", justify="right"), Text(f"{ms / step:.0%}", justify="right"),
+        )  # fmt: skip
+    return Group(bar, table)
+
+
+def _findings(report: dict[str, Any]) -> RenderableType:
+    lines: list[RenderableType] = []
+    for number, finding in enumerate(report["findings"][:_TOP], 1):
+        lines.append(
+            Text.assemble(
+                f"{number}. ", (finding["rule"], "bold red"),
+                f"  {finding['cost_ms']:.1f} ms a step, {finding['share']:.0%}  ",
+                (finding["where"] or "", "cyan"),
+            )
+        )  # fmt: skip
+        lines.append(Padding(finding["title"], (0, 0, 0, 3)))
+        gain = finding["gain"]
+        said = ""
+        if gain is not None:
+            said = (
+                f" Gains {gain['low_ms']:.1f} to {gain['high_ms']:.1f} ms a step ({gain['how']})."
+            )
+        lines.append(Padding(f"→ {finding['fix']} [{finding['class']}]{said}", (0, 0, 0, 3)))
+    more = len(report["findings"]) - _TOP
+    if more > 0:
+        lines.append(Text(f"… and {more} smaller findings in the report.", style="dim"))
+    if not report["findings"]:
+        lines.append(Text("No finding.", style="green"))
+    return Group(*lines)
+
+
+def _healthy(report: dict[str, Any]) -> RenderableType:
+    names = [entry["rule"] for entry in report["healthy"]]
+    return Padding(Text(f"Fine: {', '.join(names)}.", style="dim"), (1, 0, 0, 0))
+
+
+def _numbers(report: dict[str, Any]) -> RenderableType:
+    steps, ceiling = report["steps"], report["ceiling_ms"]
+    said = (
+        f"{steps['count']} steps, mean {steps['low_ms']:.1f} to {steps['high_ms']:.1f} ms (95 %)."
+    )
+    if ceiling is not None:
+        said += f" Ceiling without loading: {ceiling:.1f} ms."
+    overhead = report["overhead"].get("share")
+    if overhead is not None:
+        said += f" Watching cost {overhead:.1%}."
+    return Text(said)
