@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from slipstream.errors import UsageError
+
 _STEPS = 100
 _SECONDS = 60.0
 
@@ -20,6 +22,10 @@ def doctor(
         float | None, typer.Option(help="Seconds to watch, from the first step on.", min=0.1)
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Let the script run to its end.")] = False,
+    examine: Annotated[
+        bool,
+        typer.Option("--examine", help="Then take loading away piece by piece, in the live loop."),
+    ] = False,
     html: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
     json_file: Annotated[
         Path, typer.Option("--json", help="Where the report goes as JSON.")
@@ -46,7 +52,16 @@ def doctor(
     target = parse_target(context.args)
     if steps is None and seconds is None and not full:
         steps, seconds = _STEPS, _SECONDS
-    launched = launch(target, steps=None if full else steps, seconds=None if full else seconds)
+    if full and examine:
+        raise UsageError(
+            "--full lets the script go on, which --examine cannot: it changes batches."
+        )
+    launched = launch(
+        target,
+        steps=None if full else steps,
+        seconds=None if full else seconds,
+        examines=examine,
+    )
     report = make_report(launched.capture)
     json_file.write_text(json.dumps(report, indent=1) + "\n")
     if capture_file is not None:

@@ -21,7 +21,7 @@ class OnError(str, Enum):
     SKIP = "skip"
 
 
-def pack(  # noqa: PLR0913, PLR0917  one parameter per option of the command
+def pack(
     src: Annotated[Path, typer.Argument(help="Folder of pictures, .tar shards, .npy or .npz.")],
     dst: Annotated[Path, typer.Argument(help="The dataset to make, for example train.slip.")],
     labels: Annotated[

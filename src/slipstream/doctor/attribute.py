@@ -113,7 +113,7 @@ class Attribution:
 def attribute(capture: Capture) -> Attribution:
     """All that the rules want to know."""
     spans = sorted(capture.spans, key=lambda span: (span.start, -span.end))
-    loop = _loop_loader(spans)
+    loop = loop_loader(spans)
     steps = (
         _steps_of(spans, loop, capture.clock) if loop is not None else _steps_of_optimizer(spans)
     )
@@ -140,13 +140,23 @@ def attribute(capture: Capture) -> Attribution:
     )  # fmt: skip
 
 
+def step_times(spans: Sequence[Span], loop: int, clock: str) -> list[float]:
+    """Milliseconds of each step of the loop over this loader."""
+    given = [s for s in spans if s.kind == NEXT and s.detail[0] == loop]
+    return [
+        (_times(after, clock)[1] - _times(before, clock)[1]) * _MS
+        for before, after in itertools.pairwise(given)
+        if before.detail[1] == after.detail[1] and before.detail[2] >= 0
+    ]
+
+
 def _times(span: Span, clock: str) -> tuple[int, int]:
     if clock == "device" and span.device is not None:
         return span.device[0], span.device[1]
     return span.start, span.end
 
 
-def _loop_loader(spans: Sequence[Span]) -> int | None:
+def loop_loader(spans: Sequence[Span]) -> int | None:
     """The loader whose batches are followed by backward passes most often; without any, the one
     with the most batches.
     """

@@ -44,7 +44,7 @@ class Diagnosis:
         return f"Diagnosis({self.verdict!r}, {len(self.findings)} findings)"
 
 
-class diagnose:  # noqa: N801
+class diagnose:
     """Find out what is slow in a training loop, run here and now.
 
     With a callable it is run, and stopped after `steps` or `seconds`; the result has `verdict`,

@@ -33,17 +33,19 @@ class Launched:
     exit_code: int
 
 
-def launch(target: Target, *, steps: int | None, seconds: float | None) -> Launched:
+def launch(
+    target: Target, *, steps: int | None, seconds: float | None, examines: bool = False
+) -> Launched:
     """Run the target in this process, as its main program, and record it.
 
     Its output, its exit code and its traceback are its own. With `steps` and `seconds` it is
-    stopped where it asks for the next batch.
+    stopped where it asks for the next batch; where it `examines`, behind the ladder.
     """
     code = None if target.is_module else _compiled(Path(target.name))
     # Imported before the script's clock starts: the recorder hooks it.
     from slipstream.doctor.record.session import Session, WindowEnded
 
-    session = Session(str(target), steps=steps, seconds=seconds)
+    session = Session(str(target), steps=steps, seconds=seconds, examines=examines)
     arguments, path = sys.argv[:], sys.path[:]
     main = sys.modules["__main__"]
     exit_code, ended = 0, "script"

@@ -1,10 +1,12 @@
 """The report as a plain value: what docs/report.schema.json describes."""
 
 import dataclasses
+import math
+import statistics
 from typing import Any
 
 from slipstream.doctor.attribute import LOADING, UNATTRIBUTED, Attribution, attribute
-from slipstream.doctor.capture import Capture
+from slipstream.doctor.capture import Capture, Rung
 from slipstream.doctor.finding import Finding
 from slipstream.doctor.rules import all_rules
 from slipstream.doctor.rules.case import Case
@@ -42,6 +44,7 @@ def make_report(capture: Capture) -> dict[str, Any]:
         },
         "ceiling_ms": _ceiling(capture, attribution),
         "parts": dict(attribution.parts),
+        "ladder": [_rung(rung) for rung in capture.ladder if rung.step_ms],
         "findings": [_as_dict(finding, attribution, capture) for finding in findings],
         "healthy": healthy,
         "overhead": capture.overhead,
@@ -59,6 +62,14 @@ def _ceiling(capture: Capture, attribution: Attribution) -> float | None:
         if rung.name == "cached batch" and rung.step_ms:
             return sum(rung.step_ms) / len(rung.step_ms)
     return attribution.step_ms - attribution.of(LOADING)
+
+
+def _rung(rung: Rung) -> dict[str, Any]:
+    mean = statistics.mean(rung.step_ms)
+    spread = 0.0
+    if len(rung.step_ms) > 1:
+        spread = 1.96 * statistics.stdev(rung.step_ms) / math.sqrt(len(rung.step_ms))
+    return {"name": rung.name, "ms": mean, "low": mean - spread, "high": mean + spread}
 
 
 def _as_dict(finding: Finding, attribution: Attribution, capture: Capture) -> dict[str, Any]:

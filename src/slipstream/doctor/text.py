@@ -22,6 +22,8 @@ def print_report(report: dict[str, Any], console: Console, *, page: str | None =
     if report["step_ms"]:
         console.print(Padding(_waterfall(report, min(console.width, 80)), (1, 0, 0, 0)))
         console.print(Padding(_findings(report), (1, 0, 0, 0)))
+        if report["ladder"]:
+            console.print(_ladder(report))
         console.print(_healthy(report))
         console.print(_numbers(report))
     if report["findings"]:
@@ -72,6 +74,18 @@ def _findings(report: dict[str, Any]) -> RenderableType:
     if not report["findings"]:
         lines.append(Text("No finding.", style="green"))
     return Group(*lines)
+
+
+def _ladder(report: dict[str, Any]) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    for rung in report["ladder"]:
+        table.add_row(
+            rung["name"], Text(f"{rung['ms']:.2f} ms", justify="right"),
+            f"± {(rung['high'] - rung['low']) / 2:.2f}",
+        )  # fmt: skip
+    return Padding(
+        Group(Text("The ladder, a step with …"), Padding(table, (0, 0, 0, 3))), (1, 0, 0, 0)
+    )
 
 
 def _healthy(report: dict[str, Any]) -> RenderableType:

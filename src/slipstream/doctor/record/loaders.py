@@ -14,6 +14,7 @@ from slipstream.doctor.record import worker
 from slipstream.doctor.record.batches import describe_batch
 from slipstream.doctor.record.places import users_place
 from slipstream.doctor.record.reading import Hooks, Reading, time_fetcher
+from slipstream.doctor.record.rungs import obey
 
 if TYPE_CHECKING:
     from slipstream.doctor.record.session import Session
@@ -46,6 +47,7 @@ class LoaderHooks:
         self._count = 0
         self._starting: Loader | None = None
         self._inside = False
+        self._last: dict[int, Any] = {}
         self.hooks = Hooks(session.log)
 
     def install(self) -> None:
@@ -103,7 +105,11 @@ class LoaderHooks:
             try:
                 with self._trace.span(NEXT, [known[0], known[1], known[2]]) as span:
                     try:
-                        batch = original(iterator)
+                        batch = (
+                            self._last[known[0]]
+                            if self._is_cached(known[0])
+                            else original(iterator)
+                        )
                     except StopIteration:
                         span.detail[2] = -1
                         raise
@@ -115,10 +121,17 @@ class LoaderHooks:
                 for process in getattr(iterator, "_workers", None) or ():
                     self.worker_pids[process.pid] = known[0]
             known[2] += 1
+            if self._session.examines:
+                self._last[known[0]] = batch
             self._session.after_batch(known[0])
             return batch
 
         return next_batch
+
+    def _is_cached(self, loader: int) -> bool:
+        """Whether the loop is to get the batch again that it had before."""
+        ladder = self._session.ladder
+        return ladder is not None and ladder.gives_cached and loader == ladder.loop
 
     def _wrap_create(self, original: Any) -> Any:
         def create(*args: Any) -> Any:
@@ -129,7 +142,7 @@ class LoaderHooks:
             process.ready = process.began
             reading = Reading(process, self._session.log)
             self.readings.append(reading)
-            timed = time_fetcher(fetcher, reading)
+            timed = obey(time_fetcher(fetcher, reading), self._session.rungs)
             timed.fetch = self._as_span(FETCH, timed.fetch)
             timed.collate_fn = self._as_span(COLLATE, timed.collate_fn)
             return timed

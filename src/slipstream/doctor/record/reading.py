@@ -14,6 +14,7 @@ from slipstream.doctor.record import counters
 from slipstream.doctor.record.libraries import time_libraries, time_transforms
 from slipstream.doctor.record.mailbox import Mailbox
 from slipstream.doctor.record.patches import Patches
+from slipstream.doctor.record.rungs import COLD_FILES, Rungs, evict
 from slipstream.doctor.record.sampler import Sampler
 from slipstream.doctor.record.stages import StageLog
 
@@ -115,8 +116,9 @@ def library_threads() -> dict[str, int]:
 class OpenCount:
     """Counts the files that a process opens for reading, by an audit hook, which stays for ever."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, rungs: Rungs) -> None:
         self._process = process
+        self._rungs = rungs
         self._seen: set[str] = set()
         self.is_on = True
         sys.addaudithook(self._note)
@@ -129,6 +131,10 @@ class OpenCount:
             return
         if path.startswith(("/proc/", "/sys/", "/dev/")) or path.endswith((".py", ".pyc", ".so")):
             return
+        if self._rungs.now == COLD_FILES:
+            self.is_on = False  # evicting opens the file, too
+            evict(path)
+            self.is_on = True
         process = self._process
         process.opens += 1
         if path in self._seen:

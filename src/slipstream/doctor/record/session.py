@@ -11,14 +11,17 @@ from typing import Any
 
 import torch
 
-from slipstream.doctor.capture import Capture, Process, capture_from
+from slipstream.doctor.attribute import loop_loader
+from slipstream.doctor.capture import Capture, Process, Span, capture_from
 from slipstream.doctor.record import counters, loaders
+from slipstream.doctor.record.ladder import Ladder
 from slipstream.doctor.record.loaders import LoaderHooks
 from slipstream.doctor.record.loop import LoopHooks
 from slipstream.doctor.record.machine import cuda_is_in_use, describe_machine, describe_settings
 from slipstream.doctor.record.mailbox import read_mailbox
 from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
+from slipstream.doctor.record.rungs import Rungs
 from slipstream.doctor.record.sampler import Sampler
 from slipstream.doctor.record.stages import StageLog
 from slipstream.doctor.record.trace import DeviceClock, Trace
@@ -38,8 +41,12 @@ class WindowEnded(BaseException):
 class Session:
     """Hooks, from `start` to `stop`, of the thread that makes it. One at a time in a process."""
 
-    def __init__(self, script: str, *, steps: int | None, seconds: float | None) -> None:
-        """The window ends after so many steps, or so long after the first; None: never."""
+    def __init__(
+        self, script: str, *, steps: int | None, seconds: float | None, examines: bool = False
+    ) -> None:
+        """The window ends after so many steps, or so long after the first; None: never. It
+        `examines` by climbing the ladder behind it.
+        """
         if loaders.active is not None:
             raise UsageError("A recording is under way in this process already.")
         self.trace = Trace()
@@ -52,12 +59,17 @@ class Session:
         self._batches: dict[int, int] = {}
         self._optimizer_steps = 0
         self._first: int | None = None
+        self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
         self._overhead_ns = 0
         self._sampler = Sampler(_SAMPLE_S, lambda: self.trace.current)
         self._folder = Path(tempfile.mkdtemp(prefix="slipstream-doctor-"))
         self._own = Process(os.getpid(), -1, None)
+        self.examines = examines
+        self.rungs = Rungs(self._folder, make=True)
+        self.ladder: Ladder | None = None
+        self._recorded: list[Span] | None = None
 
     def start(self) -> None:
         """Install the hooks."""
@@ -68,7 +80,7 @@ class Session:
         self._throttled = counters.throttled()
         self._loader_hooks.install()
         self._loop_hooks.install()
-        self._opens = OpenCount(self._own)
+        self._opens = OpenCount(self._own, self.rungs)
         self._sampler.start()
         self.trace.is_on = True
 
@@ -81,15 +93,17 @@ class Session:
 
     def stop(self, ended: str = "window") -> Capture:
         """Take the hooks away; all that was recorded."""
-        length = time.perf_counter_ns() - self._began
+        length = (self._window_end or time.perf_counter_ns()) - self._began
+        if self.ladder is not None:
+            self.ladder.end()
         self.forget()
         loaders.active = None
         self._sampler.stop()
         os.environ.pop(FOLDER_VARIABLE, None)
-        clock = "host"
+        spans = self.trace.spans if self._recorded is None else self._recorded
         if self.trace.device_clock is not None:
-            self.trace.device_clock.read(self.trace.spans)
-            clock = "device"
+            climbed = [] if self.ladder is None else self.ladder.spans
+            self.trace.device_clock.read(spans + climbed)
         processes = self._own_processes() + self._workers()
         shutil.rmtree(self._folder, ignore_errors=True)
         capture = Capture(
@@ -98,8 +112,8 @@ class Session:
             began_at=self._began_at.isoformat(timespec="seconds"),
             length=length,
             ended=ended,
-            clock=clock,
-            spans=self.trace.spans,
+            clock=self.clock,
+            spans=spans,
             loaders=self._loader_hooks.loaders,
             processes=processes,
             calls=self.trace.calls,
@@ -109,6 +123,7 @@ class Session:
             model={"models": self._loop_hooks.models.found},
             settings=describe_settings(),
             memory=self._memory,
+            ladder=[] if self.ladder is None else self.ladder.rungs(),
         )
         throttled = counters.throttled()
         if throttled is not None and self._throttled is not None:
@@ -120,8 +135,27 @@ class Session:
 
     def before_batch(self) -> None:
         """The loop asks for a batch. Raises `WindowEnded`."""
-        if self._is_over():
-            raise WindowEnded
+        if self.ladder is not None:
+            if self.ladder.is_over():
+                raise WindowEnded
+        elif self._is_over():
+            self._window_end = time.perf_counter_ns()
+            loop = loop_loader(self.trace.spans)
+            if not self.examines or loop is None:
+                raise WindowEnded
+            self._climb(loop)
+
+    def _climb(self, loop: int) -> None:
+        facts = self._loader_hooks.loaders[loop]
+        self._recorded = self.trace.spans
+        ahead = facts.workers * (facts.prefetch or 2)
+        self.ladder = Ladder(self, self.rungs, loop, ahead)
+        self.ladder.begin()
+
+    @property
+    def clock(self) -> str:
+        """That of the device once tensors went there."""
+        return "host" if self.trace.device_clock is None else "device"
 
     def before_step(self) -> None:
         """The loop's optimizer begins a step: for loops without a loader. Raises `WindowEnded`."""

@@ -21,6 +21,7 @@ from slipstream.doctor.record.reading import (
     mailbox_path,
     time_fetcher,
 )
+from slipstream.doctor.record.rungs import Rungs, obey
 from slipstream.doctor.record.stages import StageLog
 
 _torch_loop = _utils.worker._worker_loop
@@ -43,13 +44,14 @@ def worker_loop(*args: Any, **kwargs: Any) -> None:
     reading = Reading(process, log, Mailbox(mailbox_path(Path(folder))))
     hooks = Hooks(log)
     hooks.look_at(args[1])
-    opens = OpenCount(process)
+    rungs = Rungs(Path(folder))
+    opens = OpenCount(process, rungs)
     create = _DatasetKind.create_fetcher
 
     def create_timed(*given: Any) -> Any:
         fetcher = create(*given)  # type: ignore[no-untyped-call]
         process.ready = process.ready or time.perf_counter_ns()
-        return time_fetcher(fetcher, reading)
+        return obey(time_fetcher(fetcher, reading), rungs)
 
     _DatasetKind.create_fetcher = staticmethod(create_timed)  # type: ignore[method-assign]
     reading.sample()
