@@ -1,4 +1,5 @@
-// The module: checks arguments, releases the GIL, calls. bind_slices.cpp has the rest.
+// The module: checks arguments, releases the GIL, calls. bind_columns.cpp and bind_slices.cpp have
+// the rest.
 #include "bind.h"
 
 #include <algorithm>
@@ -399,5 +400,6 @@ NB_MODULE(_native, m) {
         "code"_a, "What a status means, in words.");
     m.def("resize", &resize, "src"_a, "out"_a.noconvert(), "filter"_a, "pass_order"_a,
           "Resize RGB pixels as Pillow does.");
+    bind_columns(m);
     bind_slices(m);
 }
