@@ -86,6 +86,11 @@ def decode_batch(maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32
     Decode, crop, resize and flip pictures into `out`; one status per picture.
     """
 
+def choose_areas(words: Annotated[NDArray[numpy.uint32], dict(shape=(None, None), order='C', device='cpu', writable=False)], aspects: Annotated[NDArray[numpy.float64], dict(shape=(None, 10), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(2, None), order='C', device='cpu', writable=False)], scale: Sequence[float], ratio: Sequence[float], boxes: Annotated[NDArray[numpy.int64], dict(shape=(4, None), order='C', device='cpu')]) -> bool:
+    """
+    The crops of RandomResizedCrop, (x, y, width, height) each; whether all have a pixel.
+    """
+
 def gather(maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], checksums: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], threads: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
     """
     Copy payloads of equal length into the rows of `out`; one status per payload.

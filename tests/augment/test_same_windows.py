@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from slipstream import _native
 from slipstream.augment.geometry import Geometry, Windows
 from slipstream.augment.steps import LEFT_RIGHT, TOP_BOTTOM, Flip, RandomArea, Resize
 from tests.augment.replay import random_words
@@ -115,3 +116,22 @@ def test_words_at_their_ends() -> None:
         )
         boxes, empty = plain_area((0.08, 1.0), (3 / 4, 4 / 3), widths, heights, words)
         check(windows, boxes, empty, plain_flip(1, 0.5, words))
+
+
+def test_the_native_part_checks_what_it_is_given() -> None:
+    words, aspects = np.zeros((3, 24), dtype=np.uint32), np.ones((3, 10))
+    sizes, boxes = np.ones((2, 3), dtype=np.int64), np.empty((4, 3), dtype=np.int64)
+    ranges = ((0.08, 0.0), (1.0, 1.0))
+    assert _native.choose_areas(words, aspects, sizes, *ranges, boxes)
+    for bad in (
+        (words[:, :21], aspects, sizes, *ranges, boxes),
+        (words, aspects[:2], sizes, *ranges, boxes),
+        (words, aspects, sizes[:, :2].copy(), *ranges, boxes),
+        (words, aspects, sizes, *ranges, boxes[:, :2].copy()),
+    ):
+        with pytest.raises(ValueError, match=r"few words|expected 3"):
+            _native.choose_areas(*bad)
+    with pytest.raises(TypeError):
+        _native.choose_areas(words, aspects[:, :9], sizes, *ranges, boxes)
+    with pytest.raises(TypeError):
+        _native.choose_areas(words, aspects, sizes, *ranges, boxes.astype(np.int32))

@@ -14,8 +14,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from slipstream import _native
+
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint32]
 Random = Callable[[int, int], Words]
@@ -23,7 +24,6 @@ Random = Callable[[int, int], Words]
 LEFT_RIGHT, TOP_BOTTOM = 1, 2
 _FLIPS = np.array([LEFT_RIGHT, TOP_BOTTOM], dtype=np.uint8)
 _WORDS = 2.0**32  # so many there are; by a power of two, numbers are scaled without rounding
-_ONE, _WORD_BITS = np.uint64(1), np.uint64(32)
 _TRIES = 10
 _AREA_BLOCKS = 6  # ten tries of two words, two for the place, two left over
 
@@ -38,7 +38,8 @@ class Canvas:
     """
 
     def __init__(self, size: Ints) -> None:
-        self.place, self.size = np.zeros(size.shape, dtype=np.int64), size
+        self._origin = np.zeros(size.shape, dtype=np.int64)
+        self.place, self.size = self._origin, size
         self.flips = np.zeros(size.shape[1], dtype=np.uint8)
         self.box: tuple[Ints, Ints] | None = None  # place and size of the part that is resized
         self.full: Ints | None = None  # the size that it is given
@@ -50,7 +51,7 @@ class Canvas:
         if self._is_flipped:
             mirrored = (self.flips & _FLIPS[:, None]) != 0
             place = np.where(mirrored, self.size - place - size, place)
-        self.place = self.place + place
+        self.place = place if self.place is self._origin else self.place + place
         self.size = size
 
     def resize(self, size: Ints) -> None:
@@ -62,7 +63,7 @@ class Canvas:
             size = np.maximum(size, 1)
         self.box = (self.place, self.size)
         self.size = self.full = size
-        self.place = np.zeros(size.shape, dtype=np.int64)
+        self.place = self._origin
 
     def flip(self, chosen: Bools, axis: int) -> None:
         """Mirror the pictures `chosen`."""
@@ -72,7 +73,7 @@ class Canvas:
     def keep(self) -> None:
         """End without a resize: the window is the box, and the result its whole."""
         self.box, self.full = (self.place, self.size), self.size
-        self.place = np.zeros(self.size.shape, dtype=np.int64)
+        self.place = self._origin
 
     def refuse(self, sides: Bools, reason: Callable[[int], str]) -> None:
         """Note why these samples, by either side, have no result; a sample's first reason stays."""
@@ -134,7 +135,7 @@ class RandomCrop:
         size = _alike(canvas.size, self.width, self.height)
         free = canvas.size - size
         canvas.refuse(free < 0, too_large)
-        canvas.crop(_place(words.T[1::-1], np.maximum(free, 0)), size)
+        canvas.crop(_place(words.T[1::-1], free), size)
 
 
 @dataclass(frozen=True)
@@ -151,63 +152,19 @@ class RandomArea:
 
     def draw(self, canvas: Canvas, random: Random) -> None:
         """Move the windows."""
-        words, full = random(self.op, _AREA_BLOCKS), canvas.size.astype(np.float64)
-        tried, fits = self._try(words[:, :2], full)
-        chosen = tried[:, 0]
-        # Most pictures are done with the first try: the others are drawn for the rest alone.
-        missed = (~fits[0]).nonzero()[0]
-        hopeless = missed[:0]
-        if len(missed):
-            hopeless = self._try_again(words, full, missed, chosen)
-        if len(hopeless):
-            canvas.refuse(chosen < 1, self._empty)
-            np.maximum(chosen, 1, out=chosen)
-        size = chosen.astype(np.int64)
-        free = canvas.size - size
-        place = _place(words.T[21:19:-1], free)
-        if len(hopeless):
-            place[:, hopeless] = free[:, hopeless] // 2
+        words = random(self.op, _AREA_BLOCKS)
+        low, step = _log_steps(self.ratio)
+        aspects = np.multiply(words[:, 1 : 2 * _TRIES : 2], step, order="C")
+        aspects += low
+        # By NumPy, as ever: the last bits of another library's exponential may be others.
+        aspects = np.exp(aspects)
+        boxes = np.empty((4, len(words)), dtype=np.int64)
+        place, size = boxes[:2], boxes[2:]
+        scale = _steps(*self.scale)
+        if not _native.choose_areas(words, aspects, canvas.size, scale, self.ratio, boxes):
+            canvas.refuse(size < 1, self._empty)
+            np.maximum(size, 1, out=size)
         canvas.crop(place, size)
-
-    def _try(self, words: Words, full: Floats) -> tuple[Floats, Bools]:
-        """Sizes [2, T, N] that T tries give pictures of the sizes `full`, and which [T, N] fit."""
-        low, span = _ranges(self.scale, self.ratio)
-        pairs = words.reshape(len(words), words.shape[1] // 2, 2).T
-        numbers = np.multiply(pairs, span, order="C")
-        numbers += low
-        area, aspect = numbers
-        area *= full[0] * full[1]
-        np.exp(aspect, aspect)
-        sizes = np.empty_like(numbers)
-        np.multiply(area, aspect, sizes[0])
-        np.divide(area, aspect, sizes[1])
-        np.sqrt(sizes, sizes)
-        np.rint(sizes, sizes)
-        fits = sizes <= full[:, None]
-        fits &= sizes > 0
-        return sizes, fits[0] & fits[1]
-
-    def _try_again(self, words: Words, full: Floats, missed: Ints, chosen: Floats) -> Ints:
-        """Put what the later tries give the samples `missed` into `chosen`. Returns those that no
-        try fits: they get the largest size there is.
-        """
-        full = full.take(missed, axis=1)
-        tried, fits = self._try(words.take(missed, axis=0)[:, 2 : 2 * _TRIES], full)
-        # Taken from flat arrays, which is far cheaper than by two indices.
-        first = fits.argmax(axis=0) * len(missed)
-        first += np.arange(len(missed))
-        width, height = tried.reshape(2, -1).take(first, axis=1)
-        none: Ints = (~fits.ravel().take(first)).nonzero()[0]
-        if len(none):
-            width[none], height[none] = self._largest(*full.take(none, axis=1))
-        chosen[0][missed], chosen[1][missed] = width, height
-        return missed[none]
-
-    def _largest(self, width: Floats, height: Floats) -> tuple[Floats, Floats]:
-        low, high = self.ratio
-        ratio = width / height
-        from_width, from_height = np.rint(width / low), np.rint(height * high)
-        return np.where(ratio > high, from_height, width), np.where(ratio < low, from_width, height)
 
     def _empty(self, _: int) -> str:
         return f"RandomResizedCrop finds no pixel with an aspect ratio in {self.ratio}"
@@ -269,11 +226,15 @@ class ResizeEdge:
         return np.where(upright, short, long), np.where(upright, long, short)
 
 
+def _steps(low: float, high: float) -> tuple[float, float]:
+    """A range as where it begins and what a word adds."""
+    return low, (high - low) / _WORDS
+
+
 @functools.lru_cache
-def _ranges(scale: tuple[float, float], ratio: tuple[float, float]) -> tuple[Floats, Floats]:
-    """What areas and logarithms of aspect ratios begin at, and how much a word adds; [2, 1, 1]."""
-    ends = np.array([scale, np.log(ratio)])[..., None, None]
-    return ends[:, 0], (ends[:, 1] - ends[:, 0]) / _WORDS
+def _log_steps(ratio: tuple[float, float]) -> tuple[float, float]:
+    low, high = np.log(ratio).tolist()
+    return _steps(low, high)
 
 
 def _alike(like: Ints, width: int, height: int) -> Ints:
@@ -290,7 +251,5 @@ def _middle(have: Ints, want: Ints) -> Ints:
 
 def _place(words: Words, free: Ints) -> Ints:
     """One of the places 0 to `free`, both ends with the same chance as the others."""
-    places = free.view(np.uint64) + _ONE
-    places *= words
-    places >>= _WORD_BITS
-    return places.view(np.int64)
+    places = np.maximum(free, 0).astype(np.uint64) + np.uint64(1)
+    return ((words * places) >> np.uint64(32)).astype(np.int64)
