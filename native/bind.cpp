@@ -1,5 +1,8 @@
-// The module: checks arguments, releases the GIL, calls. bind_slices.cpp has the rest.
+// The module: checks arguments, releases the GIL, calls. bind_columns.cpp and bind_slices.cpp have
+// the rest.
 #include "bind.h"
+
+#include <nanobind/stl/array.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -7,6 +10,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "areas.h"
 #include "checksum.h"
 #include "convert.h"
 #include "gather.h"
@@ -204,6 +208,19 @@ Made<std::uint32_t, 2> philox(std::uint64_t seed, std::uint64_t epoch, List<std:
     return result;
 }
 
+bool choose_areas(Array<const std::uint32_t, nb::ndim<2>> words,
+                  Array<const double, nb::shape<-1, slip::kAreaTries>> aspects,
+                  Array<const std::int64_t, nb::shape<2, -1>> sizes, std::array<double, 2> scale,
+                  std::array<double, 2> ratio, Array<std::int64_t, nb::shape<4, -1>> boxes) {
+    const std::size_t count = words.shape(0);
+    if (words.shape(1) < slip::kAreaWords) throw nb::value_error("too few words");
+    same_length(aspects.shape(0), count, "aspects");
+    same_length(sizes.shape(1), count, "sizes");
+    same_length(boxes.shape(1), count, "boxes");
+    return slip::choose_areas(words.data(), words.shape(1), aspects.data(), sizes.data(), count,
+                              {scale[0], scale[1], ratio[0], ratio[1]}, boxes.data());
+}
+
 void make_order(slip::Order* self, std::int64_t count, std::uint64_t seed, std::uint64_t epoch) {
     if (count < 0 || count > slip::Order::kMostOrdered)
         throw nb::value_error(
@@ -383,6 +400,9 @@ NB_MODULE(_native, m) {
           "codings"_a, "checksums"_a.none(), "boxes"_a, "flips"_a, "resized"_a.none(),
           "out"_a.noconvert(), "filter"_a, "pass_order"_a, "threads"_a,
           "Decode, crop, resize and flip pictures into `out`; one status per picture.");
+    m.def("choose_areas", &choose_areas, "words"_a, "aspects"_a, "sizes"_a, "scale"_a, "ratio"_a,
+          "boxes"_a.noconvert(),
+          "The crops of RandomResizedCrop, (x, y, width, height) each; whether all have a pixel.");
     m.def("gather", &gather, "maps"_a, "map_ids"_a, "offsets"_a, "lengths"_a, "checksums"_a.none(),
           "out"_a.noconvert(), "threads"_a,
           "Copy payloads of equal length into the rows of `out`; one status per payload.");
@@ -399,5 +419,6 @@ NB_MODULE(_native, m) {
         "code"_a, "What a status means, in words.");
     m.def("resize", &resize, "src"_a, "out"_a.noconvert(), "filter"_a, "pass_order"_a,
           "Resize RGB pixels as Pillow does.");
+    bind_columns(m);
     bind_slices(m);
 }

@@ -52,14 +52,20 @@ class Buffers {
         for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
     }
 
-    View add(nb::handle object) {
+    View add(nb::handle object, int flags = PyBUF_SIMPLE) {
         buffers_.emplace_back();
-        if (PyObject_GetBuffer(object.ptr(), &buffers_.back(), PyBUF_SIMPLE) != 0) {
+        if (PyObject_GetBuffer(object.ptr(), &buffers_.back(), flags) != 0) {
             buffers_.pop_back();
             throw nb::python_error();
         }
         const Py_buffer& buffer = buffers_.back();
         return {static_cast<const std::uint8_t*>(buffer.buf), static_cast<std::size_t>(buffer.len)};
+    }
+
+    // All that another one holds.
+    void take(Buffers& other) {
+        buffers_.insert(buffers_.end(), other.buffers_.begin(), other.buffers_.end());
+        other.buffers_.clear();
     }
 
   private:
@@ -97,4 +103,5 @@ slip::Batch checked_batch(const slip::Payloads& payloads, const List<std::uint8_
                           const std::optional<Boxes>& resized,
                           std::pair<std::size_t, std::size_t> size, int filter, int pass_order);
 
+void bind_columns(nb::module_& m);
 void bind_slices(nb::module_& m);

@@ -3,7 +3,7 @@ Slipstream's native core: JPEG tiles, exact resize, checksums. Called by the pac
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy
 from numpy.typing import NDArray
@@ -86,6 +86,11 @@ def decode_batch(maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32
     Decode, crop, resize and flip pictures into `out`; one status per picture.
     """
 
+def choose_areas(words: Annotated[NDArray[numpy.uint32], dict(shape=(None, None), order='C', device='cpu', writable=False)], aspects: Annotated[NDArray[numpy.float64], dict(shape=(None, 10), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(2, None), order='C', device='cpu', writable=False)], scale: Sequence[float], ratio: Sequence[float], boxes: Annotated[NDArray[numpy.int64], dict(shape=(4, None), order='C', device='cpu')]) -> bool:
+    """
+    The crops of RandomResizedCrop, (x, y, width, height) each; whether all have a pixel.
+    """
+
 def gather(maps: Sequence[object], map_ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], checksums: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], threads: int) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
     """
     Copy payloads of equal length into the rows of `out`; one status per payload.
@@ -106,6 +111,23 @@ def status_text(code: int) -> str:
 
 def resize(src: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, 3), order='C', device='cpu')], filter: int, pass_order: int) -> None:
     """Resize RGB pixels as Pillow does."""
+
+class ShardColumns:
+    """
+    Index columns of shards, gathered for samples wherever they lie. Shard `s` has samples `firsts[s]` to `firsts[s + 1]`.
+    """
+
+    def __init__(self, firsts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], item_bytes: Sequence[int]) -> None: ...
+
+    def open(self, shard: int, owner: object, columns: Sequence[object]) -> None:
+        """
+        Give a shard's columns, which stay where they are. A second time changes nothing.
+        """
+
+    def gather(self, samples: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu')], out: Sequence[object]) -> tuple[list[int], list[Any]]:
+        """
+        Shards that must be opened first; if there are none, fills the columns `out` and the samples' places `ids` in the list of shards' owners, which comes second.
+        """
 
 SEGMENT_THREADS: int = 64
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from slipstream.augment.steps import Canvas, Random, Step
+from slipstream.augment.steps import Canvas, Ints, Random, Step
 
 
 @dataclass(frozen=True)
@@ -95,35 +95,36 @@ class Geometry:
         for each picture its own words, the same at every call with the same arguments. It is not
         called where nothing is random.
         """
-        source_width = np.asarray(widths, dtype=np.int64)
-        source_height = np.asarray(heights, dtype=np.int64)
-        canvas = Canvas(source_width, source_height)
+        source = np.empty((2, len(np.asarray(widths))), dtype=np.int64)
+        source[0], source[1] = widths, heights
+        canvas = Canvas(source)
         for step in self.steps:
             step.draw(canvas, random)
-        if canvas.box is None or canvas.full is None:
+        if canvas.box is None:
             canvas.keep()
+        if canvas.refused:
+            canvas.clear_refused(self.size or (1, 1))
         assert canvas.box is not None and canvas.full is not None
-        box, full = np.stack(canvas.box, axis=1), np.stack(canvas.full, axis=1)
-        place = np.stack([canvas.x, canvas.y], axis=1)
-        sizes = np.stack([canvas.width, canvas.height], axis=1)
-        source = np.stack([source_width, source_height], axis=1)
-
-        refused = list(canvas.refused)
-        box[refused] = (0, 0, 1, 1)
-        sizes[refused] = self.size or (1, 1)
-        full[refused], place[refused] = sizes[refused], 0
-        canvas.flips[refused] = 0
-        outside = (box[:, :2] < 0) | (box[:, :2] + box[:, 2:] > source)
-        outside |= (place < 0) | (place + sizes > full)
+        outside = _reaches_over(*canvas.box, source)
+        outside |= _reaches_over(canvas.place, canvas.size, canvas.full)
+        sides = np.concatenate(
+            [*canvas.box, canvas.full, canvas.place, canvas.size], dtype=np.int32, casting="unsafe"
+        )
         return Windows(
-            boxes=box.astype(np.int32),
-            resized=np.concatenate([full, place], axis=1).astype(np.int32),
-            sizes=sizes.astype(np.int32),
+            boxes=sides[:4].T.copy(),
+            resized=sides[4:8].T.copy(),
+            sizes=sides[8:].T.copy(),
             flips=canvas.flips,
             filter=self.filter,
             refused=canvas.refused,
-            padded=tuple(np.flatnonzero(outside.any(axis=1)).tolist()),
+            padded=tuple((outside[0] | outside[1]).nonzero()[0].tolist()),
         )
+
+
+def _reaches_over(place: Ints, size: Ints, whole: Ints) -> npt.NDArray[np.bool_]:
+    over: npt.NDArray[np.bool_] = place + size > whole
+    over |= place < 0
+    return over
 
 
 def no_random(op: int, blocks: int) -> npt.NDArray[np.uint32]:

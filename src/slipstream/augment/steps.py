@@ -6,6 +6,7 @@ word r stands for the number r / 2**32 in [0, 1): 32 bits, where torch uses 24. 
 for what is part of each step's contract, so that another engine can draw the same windows.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,59 +14,83 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from slipstream import _native
+
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint32]
 Random = Callable[[int, int], Words]
 
 LEFT_RIGHT, TOP_BOTTOM = 1, 2
-_WORD = 2.0**-32
+_FLIPS = np.array([LEFT_RIGHT, TOP_BOTTOM], dtype=np.uint8)
+_WORDS = 2.0**32  # so many there are; by a power of two, numbers are scaled without rounding
 _TRIES = 10
 _AREA_BLOCKS = 6  # ten tries of two words, two for the place, two left over
 
 
 class Canvas:
-    """Where a batch stands: one window (x, y, width, height) per picture, and its flips.
+    """Where a batch stands: one window per picture, and its flips. Arrays [2, N] hold what is
+    across, then what is down: `place` is (x, y) of the windows, `size` (width, height).
 
     The window lies in the source picture until `resize`, in the resized one from then on. The
     picture at hand is the window's pixels, then flipped: a later crop is given in the flipped
     picture's coordinates and mirrored here. A window may reach over the edge: zeros lie there.
     """
 
-    def __init__(self, widths: Ints, heights: Ints) -> None:
-        self.x, self.y = np.zeros_like(widths), np.zeros_like(heights)
-        self.width, self.height = widths, heights
-        self.flips = np.zeros(len(widths), dtype=np.uint8)
-        self.box: tuple[Ints, Ints, Ints, Ints] | None = None
-        self.full: tuple[Ints, Ints] | None = None
+    def __init__(self, size: Ints) -> None:
+        self._origin = np.zeros(size.shape, dtype=np.int64)
+        self.place, self.size = self._origin, size
+        self.flips = np.zeros(size.shape[1], dtype=np.uint8)
+        self.box: tuple[Ints, Ints] | None = None  # place and size of the part that is resized
+        self.full: Ints | None = None  # the size that it is given
         self.refused: dict[int, str] = {}
+        self._is_flipped = False
 
-    def crop(self, left: Ints, top: Ints, width: Ints, height: Ints) -> None:
+    def crop(self, place: Ints, size: Ints) -> None:
         """Go on with this part of the picture at hand."""
-        mirrored = (self.flips & LEFT_RIGHT) != 0
-        self.x = self.x + np.where(mirrored, self.width - left - width, left)
-        mirrored = (self.flips & TOP_BOTTOM) != 0
-        self.y = self.y + np.where(mirrored, self.height - top - height, top)
-        self.width, self.height = width, height
+        if self._is_flipped:
+            mirrored = (self.flips & _FLIPS[:, None]) != 0
+            place = np.where(mirrored, self.size - place - size, place)
+        self.place = place if self.place is self._origin else self.place + place
+        self.size = size
 
-    def resize(self, width: Ints, height: Ints) -> None:
+    def resize(self, size: Ints) -> None:
         """Resize the picture at hand, which must be neither flipped nor resized before."""
-        assert self.box is None and not self.flips.any()
-        self.refuse((width < 1) | (height < 1), lambda _: "height and width must be > 0")
-        self.box = (self.x, self.y, self.width, self.height)
-        self.width, self.height = np.maximum(width, 1), np.maximum(height, 1)
-        self.full = (self.width, self.height)
-        self.x, self.y = np.zeros_like(width), np.zeros_like(height)
+        assert self.box is None and not self._is_flipped
+        too_small = size < 1
+        if too_small.any():
+            self.refuse(too_small, lambda _: "height and width must be > 0")
+            size = np.maximum(size, 1)
+        self.box = (self.place, self.size)
+        self.size = self.full = size
+        self.place = self._origin
+
+    def flip(self, chosen: Bools, axis: int) -> None:
+        """Mirror the pictures `chosen`."""
+        self.flips ^= np.multiply(chosen, axis, dtype=np.uint8)
+        self._is_flipped = True
 
     def keep(self) -> None:
         """End without a resize: the window is the box, and the result its whole."""
-        self.box = (self.x, self.y, self.width, self.height)
-        self.full = (self.width, self.height)
-        self.x, self.y = np.zeros_like(self.x), np.zeros_like(self.y)
+        self.box, self.full = (self.place, self.size), self.size
+        self.place = self._origin
 
-    def refuse(self, where: npt.NDArray[np.bool_], reason: Callable[[int], str]) -> None:
-        """Note why these samples have no result; the first reason of a sample stays."""
-        for k in np.flatnonzero(where).tolist():
+    def refuse(self, sides: Bools, reason: Callable[[int], str]) -> None:
+        """Note why these samples, by either side, have no result; a sample's first reason stays."""
+        for k in np.flatnonzero(sides[0] | sides[1]).tolist():
             self.refused.setdefault(k, reason(k))
+
+    def clear_refused(self, size: tuple[int, int]) -> None:
+        """Give refused samples a window of one pixel that becomes this size."""
+        assert self.box is not None and self.full is not None
+        refused = list(self.refused)
+        # Copies: arrays may be shared, with each other or with who gave them.
+        self.box = (self.box[0].copy(), self.box[1].copy())
+        self.box[0][:, refused], self.box[1][:, refused] = 0, 1
+        self.size, self.full, self.place = self.size.copy(), self.full.copy(), self.place.copy()
+        self.size[:, refused] = self.full[:, refused] = np.array(size)[:, None]
+        self.place[:, refused] = 0
+        self.flips[refused] = 0
 
 
 class Step(Protocol):
@@ -85,9 +110,8 @@ class CenterCrop:
 
     def draw(self, canvas: Canvas, random: Random) -> None:
         """Move the windows; takes no random words."""
-        width, height = np.full_like(canvas.x, self.width), np.full_like(canvas.y, self.height)
-        left, top = _middle(canvas.width, width), _middle(canvas.height, height)
-        canvas.crop(left, top, width, height)
+        size = _alike(canvas.size, self.width, self.height)
+        canvas.crop(_middle(canvas.size, size), size)
 
 
 @dataclass(frozen=True)
@@ -104,15 +128,14 @@ class RandomCrop:
         words = random(self.op, 1)
 
         def too_large(k: int) -> str:
-            have = (int(canvas.height[k]), int(canvas.width[k]))
+            have = (int(canvas.size[1, k]), int(canvas.size[0, k]))
             want = (self.height, self.width)
             return f"Required crop size {want} is larger than input image size {have}{self.end}"
 
-        free_x, free_y = canvas.width - self.width, canvas.height - self.height
-        canvas.refuse((free_x < 0) | (free_y < 0), too_large)
-        top, left = _place(words[:, 0], free_y), _place(words[:, 1], free_x)
-        width, height = np.full_like(left, self.width), np.full_like(top, self.height)
-        canvas.crop(left, top, width, height)
+        size = _alike(canvas.size, self.width, self.height)
+        free = canvas.size - size
+        canvas.refuse(free < 0, too_large)
+        canvas.crop(_place(words.T[1::-1], free), size)
 
 
 @dataclass(frozen=True)
@@ -130,33 +153,18 @@ class RandomArea:
     def draw(self, canvas: Canvas, random: Random) -> None:
         """Move the windows."""
         words = random(self.op, _AREA_BLOCKS)
-        tries = words[:, : 2 * _TRIES].astype(np.float64) * _WORD
-        full_width, full_height = canvas.width[:, None], canvas.height[:, None]
-        low, high = self.scale
-        area = (full_width * full_height) * (low + (high - low) * tries[:, 0::2])
-        low, high = np.log(self.ratio)
-        aspect = np.exp(low + (high - low) * tries[:, 1::2])
-        widths = np.rint(np.sqrt(area * aspect)).astype(np.int64)
-        heights = np.rint(np.sqrt(area / aspect)).astype(np.int64)
-        fits = (widths > 0) & (widths <= full_width) & (heights > 0) & (heights <= full_height)
-
-        rows, first = np.arange(len(words)), fits.argmax(axis=1)
-        found = fits[rows, first]
-        spare_width, spare_height = self._largest(canvas.width, canvas.height)
-        width = np.where(found, widths[rows, first], spare_width)
-        height = np.where(found, heights[rows, first], spare_height)
-        free_x, free_y = canvas.width - width, canvas.height - height
-        canvas.refuse((width < 1) | (height < 1), self._empty)
-        left = np.where(found, _place(words[:, 21], free_x), free_x // 2)
-        top = np.where(found, _place(words[:, 20], free_y), free_y // 2)
-        canvas.crop(left, top, np.maximum(width, 1), np.maximum(height, 1))
-
-    def _largest(self, width: Ints, height: Ints) -> tuple[Ints, Ints]:
-        low, high = self.ratio
-        ratio = width / height
-        from_width = np.rint(width / low).astype(np.int64)
-        from_height = np.rint(height * high).astype(np.int64)
-        return np.where(ratio > high, from_height, width), np.where(ratio < low, from_width, height)
+        low, step = _log_steps(self.ratio)
+        aspects = np.multiply(words[:, 1 : 2 * _TRIES : 2], step, order="C")
+        aspects += low
+        # By NumPy, as ever: the last bits of another library's exponential may be others.
+        aspects = np.exp(aspects)
+        boxes = np.empty((4, len(words)), dtype=np.int64)
+        place, size = boxes[:2], boxes[2:]
+        scale = _steps(*self.scale)
+        if not _native.choose_areas(words, aspects, canvas.size, scale, self.ratio, boxes):
+            canvas.refuse(size < 1, self._empty)
+            np.maximum(size, 1, out=size)
+        canvas.crop(place, size)
 
     def _empty(self, _: int) -> str:
         return f"RandomResizedCrop finds no pixel with an aspect ratio in {self.ratio}"
@@ -172,8 +180,7 @@ class Flip:
 
     def draw(self, canvas: Canvas, random: Random) -> None:
         """Flip the pictures at hand."""
-        chance = random(self.op, 1)[:, 0].astype(np.float64) * _WORD
-        canvas.flips ^= np.where(chance < self.p, self.axis, 0).astype(np.uint8)
+        canvas.flip(random(self.op, 1)[:, 0] < self.p * _WORDS, self.axis)
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,7 @@ class Resize:
 
     def draw(self, canvas: Canvas, random: Random) -> None:
         """Resize the pictures at hand; takes no random words."""
-        canvas.resize(np.full_like(canvas.x, self.width), np.full_like(canvas.y, self.height))
+        canvas.resize(_alike(canvas.size, self.width, self.height))
 
 
 @dataclass(frozen=True)
@@ -199,7 +206,7 @@ class ResizeEdge:
 
     def draw(self, canvas: Canvas, random: Random) -> None:
         """Resize the pictures at hand; takes no random words."""
-        canvas.resize(*self.target(canvas.width, canvas.height))
+        canvas.resize(np.stack(self.target(*canvas.size)))
 
     def target(self, width: Ints, height: Ints) -> tuple[Ints, Ints]:
         """The sizes that pictures of these sizes get."""
@@ -219,6 +226,23 @@ class ResizeEdge:
         return np.where(upright, short, long), np.where(upright, long, short)
 
 
+def _steps(low: float, high: float) -> tuple[float, float]:
+    """A range as where it begins and what a word adds."""
+    return low, (high - low) / _WORDS
+
+
+@functools.lru_cache
+def _log_steps(ratio: tuple[float, float]) -> tuple[float, float]:
+    low, high = np.log(ratio).tolist()
+    return _steps(low, high)
+
+
+def _alike(like: Ints, width: int, height: int) -> Ints:
+    sizes = np.empty_like(like)
+    sizes[0], sizes[1] = width, height
+    return sizes
+
+
 def _middle(have: Ints, want: Ints) -> Ints:
     # Rounds halves to even, as Python's round does; padding puts the odd zero behind instead.
     inside = np.rint((have - want) / 2.0).astype(np.int64)
@@ -228,4 +252,4 @@ def _middle(have: Ints, want: Ints) -> Ints:
 def _place(words: Words, free: Ints) -> Ints:
     """One of the places 0 to `free`, both ends with the same chance as the others."""
     places = np.maximum(free, 0).astype(np.uint64) + np.uint64(1)
-    return ((words.astype(np.uint64) * places) >> np.uint64(32)).astype(np.int64)
+    return ((words * places) >> np.uint64(32)).astype(np.int64)

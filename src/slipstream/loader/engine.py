@@ -251,8 +251,16 @@ class Engine:
 
 def as_numbers(indices: Any, count: int) -> Indices:
     """Sample numbers of a batch, counted from the front. Raises IndexError, TypeError."""
-    numbers = np.asarray([operator.index(index) for index in indices], dtype=np.int64)
-    if len(numbers) and not -count <= numbers.min() <= numbers.max() < count:
+    if isinstance(indices, torch.Tensor) and indices.ndim == 1 and not indices.is_floating_point():
+        indices = indices.tolist()
+    if isinstance(indices, np.ndarray) and indices.ndim == 1 and indices.dtype.kind == "i":
+        numbers = indices.astype(np.int64)
+    else:
+        numbers = np.fromiter(map(operator.index, indices), dtype=np.int64)
+    # Negative ones are the largest of all without a sign: one look finds them, too.
+    if len(numbers) == 0 or numbers.view(np.uint64).max() < count:
+        return numbers
+    if not -count <= numbers.min() <= numbers.max() < count:
         raise IndexError(f"a sample number is outside a dataset of {count}")
     return np.where(numbers < 0, numbers + count, numbers)
 

@@ -64,6 +64,8 @@ class PackedReader:
         self._dataset = dataset
         self._fields = dataset.fields
         self.pictures = tuple(f.name for f in self._fields if f.kind in PICTURES)
+        self._scalars = tuple(f for f in self._fields if f.kind in SCALARS)
+        self._payloads = tuple(f for f in self._fields if f.kind not in PICTURES | SCALARS)
         self.tiles = any(f.kind == "jpeg" for f in self._fields)
         self.row_bytes = sum(f.payload_bytes or _GUESS_BYTES for f in self._fields)
 
@@ -89,17 +91,16 @@ class PackedReader:
         self, indices: Indices, memory: Memory, threads: int
     ) -> tuple[dict[str, Column], Errors]:
         """Numbers and arrays of one shape as tensors, all else as lists."""
-        columns: dict[str, Column] = {}
+        numbers = {
+            field.name: memory.empty((len(indices),), _SCALAR_DTYPES[field.kind])
+            for field in self._scalars
+        }
+        if numbers:
+            out = [column.numpy() for column in numbers.values()]
+            self._dataset.read_values(tuple(numbers), indices, out)
+        columns: dict[str, Column] = {**numbers}
         errors: Errors = {}
-        for field in self._fields:
-            if field.name in self.pictures:
-                continue
-            if field.kind in SCALARS:
-                values = self._dataset.column(field.name, "value", indices)
-                out = memory.empty((len(indices),), _SCALAR_DTYPES[field.kind])
-                out.copy_(torch.from_numpy(values))
-                columns[field.name] = out
-                continue
+        for field in self._payloads:
             rows = self._dataset.rows(field.name, indices)
             if field.payload_bytes is not None:
                 columns[field.name] = _gather(rows, field, memory, threads, errors)

@@ -121,7 +121,8 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def subset(self, indices: npt.ArrayLike) -> "Dataset":
         """A view of the samples with these numbers, in this order; numbers may repeat."""
-        return self._narrow(self._numbers(indices))
+        # A copy: what is given may change later.
+        return self._narrow(np.array(self._numbers(indices)))
 
     def raw(self, index: int, field: str) -> memoryview:
         """A payload's stored bytes on the map, read-only, checked against their CRC. No copy.
@@ -164,6 +165,15 @@ class Dataset(torch.utils.data.Dataset[Any]):
             return self._store.column(self._store.field_number(field), name, wanted)
         except KeyError as error:
             raise UsageError(f"{self.path}: {error.args[0]}.") from None
+
+    def read_values(
+        self, fields: Sequence[str], indices: npt.ArrayLike, out: Sequence[npt.NDArray[Any]]
+    ) -> None:
+        """Write the numbers that these fields hold, all integers or floats, into `out`: a
+        contiguous int64 or float64 array for each field.
+        """
+        numbers = [self._store.field_number(field) for field in fields]
+        self._store.values(numbers, self._numbers(indices), out)
 
     def picture_field(self, name: str | None = None) -> str:
         """The name of the picture field that is meant: `name`, or the only one."""
@@ -213,7 +223,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         return int(self._view[place])
 
     def _numbers(self, indices: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """`_resolve` for many."""
+        """`_resolve` for many. May be the array given: it must not be changed."""
         given = np.asarray(indices)
         if given.size == 0:
             return np.empty(0, dtype=np.int64)
@@ -221,12 +231,16 @@ class Dataset(torch.utils.data.Dataset[Any]):
             raise UsageError(
                 f"Sample numbers are a 1-D list of integers, got {given.dtype}{list(given.shape)}."
             )
-        given = given.astype(np.int64)
+        given = given.astype(np.int64, copy=False)
         count = len(self._view)
-        given[given < 0] += count
-        if int(given.min()) < 0 or int(given.max()) >= count:
-            raise IndexError(f"a sample number is outside a dataset of {count}")
+        # Negative ones are the largest of all without a sign: one look finds them, too.
+        if int(given.view(np.uint64).max()) >= count:
+            given = np.where(given < 0, given + count, given)
+            if int(given.min()) < 0 or int(given.max()) >= count:
+                raise IndexError(f"a sample number is outside a dataset of {count}")
         if isinstance(self._view, range):
+            if self._view.start == 0 and self._view.step == 1:
+                return given
             return given * self._view.step + self._view.start
         chosen: npt.NDArray[np.int64] = self._view[given]
         return chosen

@@ -13,10 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from slipstream.errors import CorruptDataset, StorageError, UsageError
+from slipstream.store.columns import ColumnNames, Columns
 from slipstream.store.manifest import MANIFEST_LIMIT, MANIFEST_NAME, Manifest, parse_manifest
 from slipstream.store.mapping import Map
 from slipstream.store.schema import PICTURES, Field
 from slipstream.store.shard import Shard, open_shard
+
+# As they stand in `Rows`.
+_PAYLOAD_COLUMNS = ("offset", "length", "crc")
+_PICTURE_COLUMNS = (*_PAYLOAD_COLUMNS, "coding", "width", "height", "orientation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class Store:
         # A copy made here is shared by forked children. A child that opens by itself must not copy.
         self._may_copy = multiprocessing.parent_process() is None
         self._first_array = np.asarray(self.firsts, dtype=np.int64)
+        self._columns: dict[ColumnNames, Columns] = {}
         self._shards: list[Shard | None] = [None] * len(self.manifest.shards)
 
     def shard(self, number: int) -> Shard:
@@ -151,67 +157,40 @@ class Store:
 
     def column(self, field: int, name: str, samples: npt.ArrayLike) -> npt.NDArray[Any]:
         """Values of one index column for the given samples, in their order."""
-        wanted = _as_indices(samples, self.samples)
-        return self._gather(field, (name,), wanted)[2][name]
+        wanted = _as_indices(samples)
+        columns = self._columns_of(((field, name),))
+        out = columns.empty(len(wanted))
+        columns.gather(wanted, out, self.shard)
+        return out[0]
+
+    def values(
+        self, fields: Sequence[int], samples: npt.ArrayLike, out: Sequence[npt.NDArray[Any]]
+    ) -> None:
+        """Write the numbers that these fields hold into `out`, a contiguous array for each."""
+        columns = self._columns_of(tuple((field, "value") for field in fields))
+        columns.gather(_as_indices(samples), out, self.shard)
 
     def rows(self, field: int, samples: npt.ArrayLike) -> Rows:
         """Where the payloads of the given samples lie, in their order."""
-        wanted = _as_indices(samples, self.samples)
-        names: tuple[str, ...] = ("offset", "length", "crc")
-        if self.fields[field].kind in PICTURES:
-            names += ("coding", "width", "height", "orientation")
-        maps, map_ids, found = self._gather(field, names, wanted)
-        return Rows(
-            maps,
-            map_ids,
-            found["offset"],
-            found["length"],
-            found["crc"],
-            *(found.get(name) for name in ("coding", "width", "height", "orientation")),
-        )
+        wanted = _as_indices(samples)
+        names = _PICTURE_COLUMNS if self.fields[field].kind in PICTURES else _PAYLOAD_COLUMNS
+        columns = self._columns_of(tuple((field, name) for name in names))
+        out = columns.empty(len(wanted))
+        maps, map_ids = columns.gather(wanted, out, self.shard)
+        return Rows(maps, map_ids, *out)
 
-    def _gather(
-        self, field: int, names: Sequence[str], samples: npt.NDArray[np.int64]
-    ) -> tuple[list[Map], npt.NDArray[np.uint32], dict[str, npt.NDArray[Any]]]:
-        owners = np.searchsorted(self._first_array, samples, side="right") - 1
-        order = np.argsort(owners, kind="stable")
-        used, starts = np.unique(owners[order], return_index=True)
-        maps: list[Map] = []
-        map_ids = np.empty(len(samples), dtype=np.uint32)
-        found: dict[str, npt.NDArray[Any]] = {}
-        for position, number in enumerate(used.tolist()):
-            end = starts[position + 1] if position + 1 < len(starts) else len(order)
-            places = order[starts[position] : end]
-            shard = self.shard(number)
-            local = samples[places] - self.firsts[number]
-            maps.append(shard.map)
-            map_ids[places] = position
-            for name in names:
-                values = shard.column(field, name)
-                if name not in found:
-                    found[name] = np.empty(len(samples), dtype=values.dtype)
-                found[name][places] = values[local]
-        for name in names if not found else ():
-            found[name] = np.empty(0, dtype=_column_dtype(self.fields[field], name))
-        return maps, map_ids, found
+    def _columns_of(self, names: ColumnNames) -> Columns:
+        columns = self._columns.get(names)
+        if columns is None:
+            made = Columns(names, self.fields, self._first_array)
+            columns = self._columns.setdefault(names, made)
+        return columns
 
 
-def _as_indices(samples: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
+def _as_indices(samples: npt.ArrayLike) -> npt.NDArray[np.int64]:
     wanted = np.asarray(samples)
     if wanted.size == 0:
         return np.empty(0, dtype=np.int64)
     if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
         raise UsageError(f"Sample numbers are a 1-D integer array, got {wanted.dtype}.")
-    wanted = wanted.astype(np.int64, copy=False)
-    if int(wanted.min()) < 0 or int(wanted.max()) >= count:
-        raise IndexError(f"samples {wanted.min()} to {wanted.max()} of a dataset of {count}")
-    return wanted
-
-
-def _column_dtype(field: Field, name: str) -> str:
-    from slipstream.store.schema import COLUMNS
-
-    for id_ in field.column_ids:
-        if COLUMNS[id_][0] == name:
-            return COLUMNS[id_][1]
-    raise KeyError(f'field "{field.name}" has no column "{name}"')
+    return wanted.astype(np.int64, copy=False)
