@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import slipstream
+from slipstream.cli.compare import compare
 from slipstream.cli.demo import demo
 from slipstream.cli.export import export
 from slipstream.cli.info import info
@@ -80,7 +81,7 @@ def _guard(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for _command in (pack, verify, info, export, demo):
+for _command in (pack, verify, info, export, demo, compare):
     app.command()(_guard(_command))
 
 if __name__ == "__main__":
