@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from slipstream.loader.prefetch import prefetch_to_device
     from slipstream.pack.pack import pack_dataset
     from slipstream.store.dataset import open_dataset
+    from slipstream.timer import Timer
 
     __version__: str
 
@@ -19,6 +20,7 @@ __all__ = [
     "Augment",
     "Loader",
     "SlipstreamError",
+    "Timer",
     "__version__",
     "open_dataset",
     "pack_dataset",
@@ -29,6 +31,7 @@ _MODULES = {
     "Augment": "slipstream.augment.augment",
     "Loader": "slipstream.loader.loader",
     "SlipstreamError": "slipstream.errors",
+    "Timer": "slipstream.timer",
     "open_dataset": "slipstream.store.dataset",
     "pack_dataset": "slipstream.pack.pack",
     "prefetch_to_device": "slipstream.loader.prefetch",

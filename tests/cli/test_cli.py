@@ -32,7 +32,7 @@ except SystemExit as end:
 heavy = {"torch", "numpy", "PIL"} & set(sys.modules)
 assert not heavy, heavy
 """
-    for args in (["--help"], ["pack", "--help"], ["verify", "-h"], ["--version"]):
+    for args in (["--help"], ["pack", "--help"], ["compare", "-h"], ["--version"]):
         subprocess.run(
             [sys.executable, "-c", script, *args], check=True, timeout=60, capture_output=True
         )
@@ -40,7 +40,7 @@ assert not heavy, heavy
 
 def test_help_lists_the_commands(run_cli: Run) -> None:
     shown = run_cli("--help").stdout
-    for name in ("pack", "verify", "info", "export", "demo"):
+    for name in ("pack", "verify", "info", "export", "demo", "compare"):
         assert re.search(rf"\b{name}\b", shown)
 
 

@@ -41,7 +41,7 @@ def test_names_are_sorted_and_lead_somewhere() -> None:
         slipstream.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["SlipstreamError", "open_dataset", "pack_dataset"])
+@pytest.mark.parametrize("name", ["SlipstreamError", "Timer", "open_dataset", "pack_dataset"])
 def test_names_have_a_docstring_with_an_example(name: str) -> None:
     text = getattr(slipstream, name).__doc__
     assert ">>> import" in text

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import slipstream
+from slipstream.cli.compare import compare
 from slipstream.cli.demo import demo
 from slipstream.cli.doctor import doctor
 from slipstream.cli.export import export
@@ -81,7 +82,7 @@ def _guard(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for _command in (pack, verify, info, export, demo):
+for _command in (pack, verify, info, export, demo, compare):
     app.command()(_guard(_command))
 # What stands behind the script's name is the script's.
 _ITS_OWN = {

@@ -1,5 +1,6 @@
-"""Sizes as people type them."""
+"""Sizes and shares as people type them."""
 
+import math
 import re
 
 from slipstream.errors import UsageError
@@ -31,3 +32,16 @@ def parse_size(text: str) -> int:
     if match is None or match[2].lower() not in _UNITS:
         raise UsageError(f"{text!r} is no size. Examples: 64MB, 256MiB, 1.5GB.")
     return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def parse_share(text: str) -> float:
+    """A share of a whole, from a percentage or a number below 1.
+
+    >>> parse_share("5%"), parse_share("0.05")
+    (0.05, 0.05)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    share = math.nan if match is None else float(match[1]) / (100 if match[2] else 1)
+    if not share < 1:
+        raise UsageError(f"{text!r} is no share. Examples: 5%, 0.05.")
+    return share
