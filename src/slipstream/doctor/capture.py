@@ -30,7 +30,7 @@ CALL = "call"  # a call that is counted for itself; detail: a `Call` number
 EVALUATE = "evaluate"  # found later: a loop over another loader, without a backward
 
 
-@dataclass
+@dataclass(slots=True)
 class Span:
     """A stretch of the loop's thread. `device`: the same stretch on the clock of the device."""
 

@@ -11,6 +11,7 @@ _FOREIGN = tuple(
     for key in ("stdlib", "platstdlib", "purelib", "platlib")
     if (path := sysconfig.get_paths().get(key))
 )
+_HERE = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118
 _known: dict[CodeType, bool] = {}
 
 
@@ -49,5 +50,4 @@ def users_place(depth: int = 1) -> str | None:
 
 def short_path(file: str) -> str:
     """Relative to the working directory where it lies below."""
-    here = os.getcwd() + os.sep  # noqa: PTH109
-    return file[len(here) :] if file.startswith(here) else file
+    return file[len(_HERE) :] if file.startswith(_HERE) else file

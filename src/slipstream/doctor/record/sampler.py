@@ -2,12 +2,14 @@
 
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
-from types import FrameType
+from pathlib import Path
+from types import CodeType, FrameType
 
 from slipstream.doctor.capture import Line
-from slipstream.doctor.record.places import is_users, place_of
+from slipstream.doctor.record.places import is_users, short_path
 
 _MOST_LINES = 400
 
@@ -19,8 +21,9 @@ class Sampler:
         self.interval_s = interval_s
         self._stage = stage
         self._watched = threading.get_ident()
-        self._counts: Counter[tuple[str, str, str, str]] = Counter()
-        self._stopped = threading.Event()
+        self._counts: Counter[tuple[CodeType, int, CodeType | None, str]] = Counter()
+        self.cpu_ns = 0  # what it has cost
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="slipstream-sampler", daemon=True)
 
     def start(self) -> None:
@@ -29,19 +32,21 @@ class Sampler:
 
     def stop(self) -> None:
         """End."""
-        self._stopped.set()
+        self._stopped = True
         self._thread.join(1.0)
 
     def lines(self) -> list[Line]:
         """What was found, the most frequent first."""
         found = Counter(dict(list(self._counts.items())))
-        return [Line(*key, count) for key, count in found.most_common(_MOST_LINES)]
+        return [_line(*key, count) for key, count in found.most_common(_MOST_LINES)]
 
     def _run(self) -> None:
-        while not self._stopped.wait(self.interval_s):
+        while not self._stopped:
+            time.sleep(self.interval_s)
             frame = sys._current_frames().get(self._watched)
             if frame is not None:
                 self._note(frame)
+            self.cpu_ns = time.thread_time_ns()
 
     def _note(self, leaf: FrameType) -> None:
         frame: FrameType | None = leaf
@@ -49,8 +54,13 @@ class Sampler:
             frame = frame.f_back
         if frame is None:
             return
-        name = leaf.f_code.co_qualname if sys.version_info >= (3, 11) else leaf.f_code.co_name
-        module = leaf.f_globals.get("__name__", "")
-        leaf_name = "" if leaf is frame else f"{module}.{name}"
-        key = (place_of(frame) or "", frame.f_code.co_name, leaf_name, self._stage())
+        key = (frame.f_code, frame.f_lineno, None if leaf is frame else leaf.f_code, self._stage())
         self._counts[key] += 1
+
+
+def _line(code: CodeType, number: int, leaf: CodeType | None, stage: str, count: int) -> Line:
+    name = ""
+    if leaf is not None:
+        function = leaf.co_qualname if sys.version_info >= (3, 11) else leaf.co_name
+        name = f"{Path(leaf.co_filename).stem}.{function}"
+    return Line(f"{short_path(code.co_filename)}:{number}", code.co_name, name, stage, count)

@@ -24,10 +24,10 @@ from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
 from slipstream.doctor.record.rungs import Rungs
 from slipstream.doctor.record.sampler import Sampler
 from slipstream.doctor.record.stages import StageLog
-from slipstream.doctor.record.trace import DeviceClock, Trace
+from slipstream.doctor.record.trace import DeviceClock, Trace, span_cost
 from slipstream.errors import UsageError
 
-_SAMPLE_S = 0.01
+_SAMPLE_S = 0.02
 _WARM_UP = 5  # batches
 _MEMORY_NS = 500_000_000
 
@@ -62,7 +62,6 @@ class Session:
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
-        self._overhead_ns = 0
         self._sampler = Sampler(_SAMPLE_S, lambda: self.trace.current)
         self._folder = Path(tempfile.mkdtemp(prefix="slipstream-doctor-"))
         self._own = Process(os.getpid(), -1, None)
@@ -125,6 +124,7 @@ class Session:
             memory=self._memory,
             ladder=[] if self.ladder is None else self.ladder.rungs(),
         )
+        capture.overhead = self._overhead(spans, length)
         throttled = counters.throttled()
         if throttled is not None and self._throttled is not None:
             capture.settings["throttled"] = throttled - self._throttled
@@ -197,6 +197,11 @@ class Session:
         if cuda_is_in_use():
             on_device = int(torch.cuda.memory_allocated())
         self._memory.append([now, resident, on_device])
+
+    def _overhead(self, spans: list[Span], length: int) -> dict[str, Any]:
+        """What the hooks of the loop's process took of its time: counted, at the price of one."""
+        cost = len(spans) * span_cost() + self._sampler.cpu_ns
+        return {"share": cost / max(1, length), "how": "hooks counted, and one of them timed"}
 
     def _own_processes(self) -> list[Process]:
         found = []
