@@ -8,6 +8,7 @@ processor.
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import triton
 
@@ -79,7 +80,12 @@ def run_chain(
         there = None if flips is None else _moved(flips, pixels.device)
         finish_bytes(pixels, out, there, values_for(_maker(chain), dtype, pixels.device))
         return out
-    plans = _plans(chain, len(pixels), flips, erases_after="FE" in spelled)
+    erases_after = "FE" in spelled
+    steps = 4 * spelled.count("J") + spelled.count("G") + spelled.count("E") - erases_after
+    empty = torch.zeros(
+        (len(pixels), _CODES + 2 * steps), dtype=torch.int32, pin_memory=pixels.is_cuda
+    )
+    plans = _plans(chain, flips, empty, erases_after=erases_after)
     _run_plans(pixels, out, _moved(plans, pixels.device), chain)
     return out
 
@@ -114,39 +120,36 @@ def _maker(chain: Sequence[Link]) -> Finish | None:
 
 def _moved(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
     """On the device, in a copy that nobody waits for."""
-    if device.type == "cuda":
+    if device.type == "cuda" and not numbers.is_pinned():
         numbers = numbers.pin_memory()
     return numbers.to(device, non_blocking=True)
 
 
 def _plans(
-    chain: Sequence[Link], count: int, flips: torch.Tensor | None, *, erases_after: bool
+    chain: Sequence[Link], flips: torch.Tensor | None, plans: torch.Tensor, *, erases_after: bool
 ) -> torch.Tensor:
-    """The plans of all pictures, int32[N, words]: one tensor, as every copy costs."""
-    boxes = torch.zeros((count, 4), dtype=torch.int32)
-    codes: list[torch.Tensor] = []
-    amounts: list[torch.Tensor] = []
-    nothing = torch.zeros((count, 1))
+    """Write the plans of all pictures into zeros, int32[N, words], and give them back. They are one
+    tensor, as every copy costs.
+    """
+    words = plans.numpy()
+    code, steps = _CODES, (words.shape[1] - _CODES) // 2
+    amounts = words.view(np.float32)
+    if flips is not None:
+        words[:, _FLIPS] = flips.numpy()
     for stage, drawn in chain:
         if isinstance(stage, Jitter):
             known = [c if r is not None else 0 for c, r in zip(_JITTER, stage.ranges, strict=True)]
             order = drawn["order"]
-            codes.append(torch.tensor(known)[order])
-            amounts.append(drawn["amounts"].gather(1, order))
+            words[:, code : code + 4] = np.array(known, np.int32).take(order.numpy())
+            in_turn = drawn["amounts"].gather(1, order).numpy()
+            amounts[:, code + steps : code + steps + 4] = in_turn
+            code += 4
         elif isinstance(stage, Grayscale):
-            codes.append(drawn["chosen"].view(-1, 1) * _GREY)
-            amounts.append(nothing)
+            words[:, code] = drawn["chosen"].numpy() * np.int32(_GREY)
+            code += 1
         elif isinstance(stage, Erase):
-            boxes = drawn["boxes"]
+            words[:, _BOX:_FLIPS] = drawn["boxes"].numpy()
             if not erases_after:
-                codes.append(torch.full((count, 1), _ERASE))
-                amounts.append(nothing)
-    steps = sum(part.shape[1] for part in codes)
-    plans = torch.zeros((count, _CODES + 2 * steps), dtype=torch.int32)
-    plans[:, _BOX:_FLIPS] = boxes
-    if flips is not None:
-        plans[:, _FLIPS] = flips
-    if steps:
-        plans[:, _CODES : _CODES + steps] = torch.cat(codes, 1)
-        plans[:, _CODES + steps :] = torch.cat(amounts, 1).view(torch.int32)
+                words[:, code] = _ERASE
+                code += 1
     return plans

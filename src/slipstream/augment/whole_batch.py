@@ -1,5 +1,6 @@
 """Ops on a batch of tensors, outside of the loader: each picture with random numbers of its own."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -34,7 +35,7 @@ def apply_to_batch(ops: Sequence[Op], pixels: torch.Tensor) -> torch.Tensor:
         memory_format = torch.channels_last if is_last else torch.contiguous_format
         ops = (ToTensor(pixels.dtype, memory_format), *ops)
         pixels = pixels.to(torch.float32)
-    lowered = lower(list(ops), exact=True)
+    lowered = _lowered(tuple(ops))
     if lowered.rest:
         name = type(lowered.rest[0]).__name__
         raise UsageError(
@@ -45,6 +46,19 @@ def apply_to_batch(ops: Sequence[Op], pixels: torch.Tensor) -> torch.Tensor:
     if result.kind != "float":
         result = replace(result, kind="uint8", channels_last=is_last)
     return _drawn(lowered, result, pixels)
+
+
+def _lowered(ops: tuple[Op, ...]) -> Lowered:
+    """Worked out once for a pipeline: that takes as long as a GPU takes for a batch."""
+    try:
+        return _lowered_once(ops, torch.get_default_dtype())
+    except TypeError:  # a list in one of them has no hash
+        return lower(list(ops), exact=True)
+
+
+@functools.lru_cache(maxsize=64)
+def _lowered_once(ops: tuple[Op, ...], default_dtype: torch.dtype) -> Lowered:
+    return lower(list(ops), exact=True)
 
 
 def torch_random(count: int) -> Random:
@@ -79,7 +93,7 @@ def _check(ops: Sequence[Op], pixels: torch.Tensor) -> None:
 def _drawn(lowered: Lowered, result: Finish, pixels: torch.Tensor) -> torch.Tensor:
     count, _, height, width = pixels.shape
     random = torch_random(count)
-    windows = lowered.geometry.draw([width] * count, [height] * count, random)
+    windows = lowered.geometry.draw(np.full(count, width), np.full(count, height), random)
     if windows.refused:
         raise ValueError(windows.refused[0])
     if lowered.geometry.size is not None:
