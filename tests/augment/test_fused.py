@@ -70,7 +70,7 @@ for stages, size, format_ in itertools.product(
         check(source, stages, torch.float16 if floats in stages else torch.uint8, format_)
 
 chains = [[jitter, floats], [mirror, bright, bytes_], [mirror, jitter, grey, floats, erase, done],
-          [erase, jitter, grey, bytes_], [grey, floats, erase]]
+          [erase, jitter, grey, bytes_], [grey, floats, erase], [floats, erase, done]]
 for stages, format_ in itertools.product(chains, formats):
     for source in sources(4, 11, 13):
         check(source, stages, torch.float16 if floats in stages else torch.uint8, format_)

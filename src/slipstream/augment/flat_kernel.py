@@ -181,12 +181,12 @@ def finish(
                 reciprocal, sc, sy, sx, scale_red, scale_green, scale_blue, shift_red, shift_green,
                 shift_blue, INTERLEAVED, True, ROWS, FIT, QUICK, HOW, BLOCK, RUN, ROUNDS,
             )  # fmt: skip
-    if not SAME or FLIPS:
-        if not SAME or flipped != 0:
-            start, down, along = mirrored(flipped, width, height, sy, sx)
-            _walk(
-                pixels + picture.to(tl.int64) * sn + start, target, table, begin, length, plane,
-                width, reciprocal, sc, down, along, scale_red, scale_green, scale_blue, shift_red,
-                shift_green, shift_blue, INTERLEAVED, False, ROWS or FLIPS, FIT, QUICK, HOW, BLOCK,
-                RUN, ROUNDS,
-            )  # fmt: skip
+    elsewhere = flipped if SAME else 1
+    if elsewhere != 0:
+        start, down, along = mirrored(flipped, width, height, sy, sx)
+        _walk(
+            pixels + picture.to(tl.int64) * sn + start, target, table, begin, length, plane,
+            width, reciprocal, sc, down, along, scale_red, scale_green, scale_blue, shift_red,
+            shift_green, shift_blue, INTERLEAVED, False, ROWS or FLIPS, FIT, QUICK, HOW, BLOCK,
+            RUN, ROUNDS,
+        )  # fmt: skip
