@@ -22,7 +22,7 @@ def test_the_python_of_the_page_runs(tmp_path: Path) -> None:
     # A picture field beside image and mask would be cropped like a picture.
     text = PAGE.read_text(encoding="utf-8").replace('"scenes.slip"', '"scenes.slip", fields=FIELDS')
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     first = 'FIELDS = ["image", "mask", "boxes", "points", "label"]\n'
     last = "print(batch['mask'].shape, batch['image'].dtype, len(kept))\n"
     script = tmp_path / "page.py"

@@ -13,42 +13,76 @@ PROGRAM = """
 import itertools
 import numpy as np
 import torch
-from slipstream.augment.batch_steps import Erase, Grayscale, Jitter
+from triton.runtime import interpreter
+from slipstream.augment import flat, fused
+from slipstream.augment.affine import fused_multiply_add
+from slipstream.augment.batch_steps import Erase, Grayscale, Jitter, Mirror
 from slipstream.augment.chain import apply_chain
 from slipstream.augment.finish import Finish
 from slipstream.augment.fused import can_fuse, run_chain
 
-count, height, width = 7, 13, 17
-pixels = torch.from_numpy(
-    np.random.default_rng(0).integers(0, 256, (count, 3, height, width), dtype=np.uint8)
-)
-pixels[1] = pixels[1, :1]  # grey: without a hue
+def fma(self, x, y, z):  # older interpreters round twice
+    numbers = (np.asarray(part.data, np.float64) for part in (x, y, z))
+    return interpreter.TensorHandle(fused_multiply_add(*numbers), z.dtype.scalar)
 
-def random(op, blocks):
-    return np.random.default_rng(op).integers(0, 1 << 32, (count, 4 * blocks), dtype=np.uint32)
+interpreter.InterpreterBuilder.create_fma = fma
+flat.BLOCK = fused.BLOCK = 128  # several a picture
+
+def random(count):
+    return lambda op, blocks: np.random.default_rng(op).integers(
+        0, 1 << 32, (count, 4 * blocks), dtype=np.uint32
+    )
+
+def drawn(stage, count, height, width):
+    if isinstance(stage, Mirror):
+        return {"flips": torch.arange(count, dtype=torch.uint8) % 4}
+    return {} if isinstance(stage, Finish) else stage.draw(random(count), height, width)
+
+def check(pixels, stages, dtype, format_):
+    count, _, height, width = pixels.shape
+    links = [(stage, drawn(stage, count, height, width)) for stage in stages]
+    assert can_fuse(pixels, links)
+    expected = apply_chain(pixels, links, dtype=dtype, memory_format=format_)
+    got = run_chain(pixels, links, dtype=dtype, memory_format=format_)
+    assert got.dtype == dtype and got.stride() == expected.stride()
+    assert torch.equal(got, expected), (stages, dtype, format_, pixels.shape, pixels.stride())
+
+def sources(count, height, width):
+    whole = torch.from_numpy(np.random.default_rng(0).integers(
+        0, 256, (count, 3, height + 2, width + 3), dtype=np.uint8
+    ))
+    part = whole[:, :, 1:-1, 2:-1]
+    part[count // 2] = part[count // 2, :1]  # grey: without a hue
+    return [part, part.contiguous(), part.contiguous(memory_format=torch.channels_last)]
 
 jitter = Jitter(((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1)), 0)
 bright = Jitter(((0.5, 1.5), None, None, None), 1)
 grey, erase = Grayscale(0.5, 2), Erase(1.0, (0.1, 0.3), (0.3, 3.3), (7.0, 0.0, 200.0), 3)
 floats = Finish("float", "divide", (((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),))
-bytes_ = Finish("uint8")
-chains = [[floats], [jitter, floats], [bright, bytes_], [jitter, grey, floats, erase],
-          [erase, jitter, grey, bytes_], [grey, bytes_]]
+bytes_, mirror, done = Finish("uint8"), Mirror(), Finish("float")
 formats = [torch.contiguous_format, torch.channels_last]
-for stages, format_, source in itertools.product(chains, formats, formats):
-    links = [(s, {} if isinstance(s, Finish) else s.draw(random, height, width)) for s in stages]
-    own = pixels.contiguous(memory_format=source)
-    types = [torch.uint8] if floats not in stages else [torch.float32, torch.float16]
-    assert can_fuse(own, links)
-    for dtype in types:
-        expected = apply_chain(own, links, dtype=dtype, memory_format=format_)
-        got = run_chain(own, links, dtype=dtype, memory_format=format_)
-        assert got.dtype == dtype and got.stride() == expected.stride()
-        assert torch.equal(got, expected), stages
 
+flat_chains = [[floats], [mirror, floats, done], [mirror, bytes_]]
+for stages, size, format_ in itertools.product(
+    flat_chains, [(4, 15, 9), (4, 6, 24), (3, 1, 1), (4, 3, 1)], formats
+):
+    for source in sources(*size):
+        check(source, stages, torch.float16 if floats in stages else torch.uint8, format_)
+
+chains = [[jitter, floats], [mirror, bright, bytes_], [mirror, jitter, grey, floats, erase, done],
+          [erase, jitter, grey, bytes_], [grey, floats, erase], [floats, erase, done]]
+for stages, format_ in itertools.product(chains, formats):
+    for source in sources(4, 11, 13):
+        check(source, stages, torch.float16 if floats in stages else torch.uint8, format_)
+# Looked up: no multiplication and addition gives these.
+for stages, source in itertools.product([[mirror, floats], [jitter, floats]], sources(4, 11, 13)):
+    check(source, stages, torch.float32, torch.channels_last)
+
+pixels = sources(2, 3, 3)[0]
 assert not can_fuse(pixels.float(), [(floats, {})])
-assert not can_fuse(pixels, [(floats, {}), (jitter, {})])
-assert not can_fuse(pixels, [(jitter, {}), (jitter, {})])
+for unknown in ([floats, jitter], [jitter, jitter], [grey, mirror], [floats, erase, floats],
+                [erase, floats, erase]):
+    assert not can_fuse(pixels, [(stage, {}) for stage in unknown]), unknown
 print("the same")
 """
 

@@ -21,6 +21,14 @@ class Augment:
     >>> from slipstream.augment import RandomHorizontalFlip, RandomResizedCrop, ToTensor
     >>> slipstream.Augment(RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor())
     Augment(RandomResizedCrop, RandomHorizontalFlip, ToTensor)
+
+    Called with bytes [N, 3, height, width] that are in memory already, on either device, it does
+    the whole batch at once, each picture with random numbers of its own:
+
+    >>> import torch
+    >>> augment = slipstream.Augment(RandomHorizontalFlip(), ToTensor(torch.float16))
+    >>> augment(torch.zeros((64, 3, 32, 32), dtype=torch.uint8)).dtype
+    torch.float16
     """
 
     def __init__(
@@ -40,7 +48,9 @@ class Augment:
         self.followers = Followers(*(_names(kind) for kind in (masks, boxes, keypoints)))
 
     def __call__(self, picture: Any) -> Any:
-        """All of them on one picture, with random numbers of torch's global generator."""
+        """All of them on one picture, or on each of a batch [N, 3, height, width], with random
+        numbers of torch's global generator.
+        """
         from slipstream.augment.single import apply_ops
 
         return apply_ops(self.transforms, picture)

@@ -25,8 +25,8 @@ _ERASE_BLOCKS = 6  # ten tries of two words, two for the place, one for the chan
 class BatchStep(Protocol):
     """One step: frozen and picklable."""
 
-    # Each pixel of the result is made of the same pixel, of its picture or of the one before in the
-    # batch, and of numbers of the whole picture, such as its mean.
+    # Each pixel of the result is made of one pixel of its picture, the same or its mirror image, of
+    # the same of the one before in the batch, and of numbers of the whole picture, as its mean.
     is_pointwise: ClassVar[bool]
     # Flipping the picture before or after makes no difference.
     allows_flips: ClassVar[bool]
@@ -103,6 +103,31 @@ class Grayscale:
             return pixels
         pixels = pixels.clone()
         apply_to_rows(pixels, rows, lambda chosen, _: color.grayscale(chosen), rows)
+        return pixels
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Flips that were drawn before. Parameters: `flips` uint8[N], bit 0 left-right, bit 1
+    top-bottom.
+    """
+
+    is_pointwise: ClassVar[bool] = True
+    allows_flips: ClassVar[bool] = True
+
+    def draw(self, random: Random, height: int, width: int) -> Parameters:
+        """Nothing: a geometry draws flips, with the rest of its steps."""
+        raise AssertionError("flips are drawn by their geometry")
+
+    def apply(self, pixels: torch.Tensor, drawn: Parameters) -> torch.Tensor:
+        """The pictures whose turn it is, flipped."""
+        flips = drawn["flips"]
+        if not flips.any():
+            return pixels
+        pixels = pixels.clone()
+        for bit, axis in ((1, 3), (2, 2)):
+            rows = torch.nonzero(flips & bit).view(-1)
+            apply_to_rows(pixels, rows, lambda chosen, _, axis=axis: chosen.flip(axis), rows)
         return pixels
 
 

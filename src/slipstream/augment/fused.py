@@ -1,43 +1,65 @@
 """Chains of point-wise steps on a GPU, in one kernel: bytes in, what training takes out.
 
-Every picture has a program, a row of codes and amounts that its pixels go through without leaving
-the registers. The arithmetic is that of `color`, operation by operation, so results are those of
-the processor.
+Every picture has a plan, a row of codes and amounts that its pixels go through without leaving the
+registers. The arithmetic is that of `color`, operation by operation, so results are those of the
+processor.
 """
 
+import re
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import triton
 
 from slipstream.augment import kernels
-from slipstream.augment.batch_steps import BatchStep, Erase, Grayscale, Jitter, Parameters
-from slipstream.augment.finish import Finish, byte_values
+from slipstream.augment.batch_steps import (
+    BatchStep,
+    Erase,
+    Grayscale,
+    Jitter,
+    Mirror,
+    Parameters,
+)
+from slipstream.augment.finish import Finish
+from slipstream.augment.flat import (
+    finish_bytes,
+    is_interleaved,
+    is_planar,
+    reciprocal_of,
+    values_for,
+)
 
 Link = tuple[BatchStep | Finish, Parameters]
 
-_BLOCK = 1024
+BLOCK, WARPS = 512, 4
 _BRIGHTNESS, _CONTRAST, _SATURATION, _HUE, _GREY, _ERASE = range(1, 7)  # 0: nothing
 _JITTER = (_BRIGHTNESS, _CONTRAST, _SATURATION, _HUE)
+# A plan: a sum of two words, a box of four, flips, a word left over, codes, amounts.
+_BOX, _FLIPS, _CODES = 2, 6, 8
+
+_LETTERS = {Mirror: "M", Jitter: "J", Grayscale: "G", Erase: "E"}
+_KNOWN = re.compile("M?(?!.*(J.*J|G.*G|E.*E))[JGE]*F?E?")
 
 
 def can_fuse(pixels: torch.Tensor, chain: Sequence[Link]) -> bool:
-    """Whether the kernel knows this chain: bytes come in, and colours change before floats are
-    made, contrast at most once.
+    """Whether the kernels know this chain: bytes come in, flips come first, colours change before
+    floats are made, contrast at most once.
     """
-    if pixels.dtype != torch.uint8:
-        return False
-    seen: set[type] = set()
+    return pixels.dtype == torch.uint8 and _KNOWN.fullmatch(_spelled(chain)) is not None
+
+
+def _spelled(chain: Sequence[Link]) -> str:
+    """A letter a stage: F makes floats, X is unknown, and those that do nothing have none."""
+    letters = ""
     for stage, _ in chain:
-        kind = type(stage)
-        if kind not in (Jitter, Grayscale, Erase, Finish) or (kind in seen and kind is not Finish):
-            return False
-        makes_floats = isinstance(stage, Finish) and stage.kind == "float"
-        if Finish in seen and (makes_floats or kind in (Jitter, Grayscale)):
-            return False
-        if makes_floats or kind is not Finish:
-            seen.add(kind)
-    return True
+        if not isinstance(stage, Finish):
+            letters += _LETTERS.get(type(stage), "X")
+        elif stage.kind == "float" and "F" not in letters:
+            letters += "F"
+        elif stage.kind == "float" and stage.normalize:
+            letters += "X"
+    return letters
 
 
 def run_chain(
@@ -48,65 +70,86 @@ def run_chain(
     memory_format: torch.memory_format,
 ) -> torch.Tensor:
     """As `chain.apply_chain`, for chains that `can_fuse`."""
-    count, _, height, width = pixels.shape
-    device, area = pixels.device, height * width
-    program = _program(chain, count)
-    codes, amounts, boxes = (part.to(device, non_blocking=True) for part in program)
     out = torch.empty_like(pixels, dtype=dtype, memory_format=memory_format)
-    table = byte_values(_maker(chain), dtype, device)
-    filler, erases_after = _eraser(chain)
-    grid, steps = (count, triton.cdiv(area, _BLOCK)), codes.shape[1]
-    means = amounts
-    if any(isinstance(stage, Jitter) and stage.ranges[1] is not None for stage, _ in chain):
-        sums = torch.zeros(count, dtype=torch.int64, device=device)
-        kernels.sum_grey[grid](
-            pixels, sums, codes, amounts, boxes, width, area, *pixels.stride(), *filler,
-            STEPS=steps, BLOCK=_BLOCK, enable_fp_fusion=False,
-        )  # fmt: skip
-        # Divided as the processor does: by a number, CUDA multiplies by its reciprocal instead.
-        whole = torch.full((count,), float(area), dtype=torch.float64, device=device)
-        means = (sums.to(torch.float64) / whole).to(torch.float32)
-    kernels.run[grid](
-        pixels, out, table, codes, amounts, boxes, means, width, area, *pixels.stride(),
-        *out.stride(), *filler, STEPS=steps, BLOCK=_BLOCK, ERASES_AFTER=erases_after,
-        enable_fp_fusion=False,
-    )  # fmt: skip
+    if out.numel() == 0:
+        return out
+    spelled, drawn = _spelled(chain), {type(stage): drawn for stage, drawn in chain}
+    flips = drawn.get(Mirror, {}).get("flips")
+    flips = flips if flips is not None and bool(flips.any()) else None
+    if set(spelled) <= {"M", "F"} and (is_interleaved(out) or is_planar(out)):
+        there = None if flips is None else _moved(flips, pixels.device)
+        finish_bytes(pixels, out, there, values_for(_maker(chain), dtype, pixels.device))
+        return out
+    erases_after = "FE" in spelled
+    steps = 4 * spelled.count("J") + spelled.count("G") + spelled.count("E") - erases_after
+    empty = torch.zeros(
+        (len(pixels), _CODES + 2 * steps), dtype=torch.int32, pin_memory=pixels.is_cuda
+    )
+    plans = _plans(chain, flips, empty, erases_after=erases_after)
+    _run_plans(pixels, out, _moved(plans, pixels.device), chain)
     return out
 
 
+def _run_plans(
+    pixels: torch.Tensor, out: torch.Tensor, plans: torch.Tensor, chain: Sequence[Link]
+) -> None:
+    count, _, height, width = pixels.shape
+    values = values_for(_maker(chain), out.dtype, pixels.device)
+    ranges = next((s.ranges for s, _ in chain if isinstance(s, Jitter)), (None,) * 4)
+    filler = next((s.value for s, _ in chain if isinstance(s, Erase)), (0.0, 0.0, 0.0))
+    grid = (count * triton.cdiv(height * width, BLOCK),)
+    reciprocal, quick = reciprocal_of(width, height)
+    sizes, sums = (width, height, reciprocal), plans.view(torch.int64)
+    shared = {
+        "STEPS": (plans.shape[1] - _CODES) // 2, "HUE": ranges[3] is not None, "QUICK": quick,
+        "BLOCK": BLOCK, "num_warps": WARPS, "enable_fp_fusion": False,
+    }  # fmt: skip
+    means = ranges[1] is not None
+    if means:
+        kernels.sum_grey[grid](pixels, plans, sums, *sizes, *pixels.stride(), *filler, **shared)
+    kernels.run[grid](
+        pixels, out, values.table, plans, sums, *sizes, *pixels.stride(), *out.stride(), *filler,
+        *values.constants, MEANS=means, HOW=values.how, ERASES_AFTER="FE" in _spelled(chain),
+        INTERLEAVED=is_interleaved(out), PLANAR=is_planar(out), **shared,
+    )  # fmt: skip
+
+
 def _maker(chain: Sequence[Link]) -> Finish | None:
-    makers = [s for s, _ in chain if isinstance(s, Finish) and s.kind == "float"]
-    return makers[0] if makers else None
+    return next((s for s, _ in chain if isinstance(s, Finish) and s.kind == "float"), None)
 
 
-def _eraser(chain: Sequence[Link]) -> tuple[tuple[float, float, float], bool]:
-    """The colour that boxes are filled with, and whether they are filled with floats."""
-    floats = False
-    for stage, _ in chain:
-        if isinstance(stage, Erase):
-            return stage.value, floats
-        floats |= isinstance(stage, Finish) and stage.kind == "float"
-    return (0.0, 0.0, 0.0), False
+def _moved(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """On the device, in a copy that nobody waits for."""
+    if device.type == "cuda" and not numbers.is_pinned():
+        numbers = numbers.pin_memory()
+    return numbers.to(device, non_blocking=True)
 
 
-def _program(chain: Sequence[Link], count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Codes int32[N, steps] and amounts float32[N, steps] of bytes, and boxes int32[N, 4]."""
-    codes: list[torch.Tensor] = [torch.zeros(count, dtype=torch.int32)]
-    amounts: list[torch.Tensor] = [torch.zeros(count)]
-    boxes = torch.zeros((count, 4), dtype=torch.int32)
-    erases_after = _eraser(chain)[1]
+def _plans(
+    chain: Sequence[Link], flips: torch.Tensor | None, plans: torch.Tensor, *, erases_after: bool
+) -> torch.Tensor:
+    """Write the plans of all pictures into zeros, int32[N, words], and give them back. They are one
+    tensor, as every copy costs.
+    """
+    words = plans.numpy()
+    code, steps = _CODES, (words.shape[1] - _CODES) // 2
+    amounts = words.view(np.float32)
+    if flips is not None:
+        words[:, _FLIPS] = flips.numpy()
     for stage, drawn in chain:
         if isinstance(stage, Jitter):
             known = [c if r is not None else 0 for c, r in zip(_JITTER, stage.ranges, strict=True)]
             order = drawn["order"]
-            codes += torch.tensor(known, dtype=torch.int32)[order].unbind(1)
-            amounts += drawn["amounts"].gather(1, order).unbind(1)
+            words[:, code : code + 4] = np.array(known, np.int32).take(order.numpy())
+            in_turn = drawn["amounts"].gather(1, order).numpy()
+            amounts[:, code + steps : code + steps + 4] = in_turn
+            code += 4
         elif isinstance(stage, Grayscale):
-            codes.append(drawn["chosen"].to(torch.int32) * _GREY)
-            amounts.append(torch.zeros(count))
+            words[:, code] = drawn["chosen"].numpy() * np.int32(_GREY)
+            code += 1
         elif isinstance(stage, Erase):
-            boxes = drawn["boxes"].to(torch.int32)
+            words[:, _BOX:_FLIPS] = drawn["boxes"].numpy()
             if not erases_after:
-                codes.append(torch.full((count,), _ERASE, dtype=torch.int32))
-                amounts.append(torch.zeros(count))
-    return torch.stack(codes, 1), torch.stack(amounts, 1), boxes.contiguous()
+                words[:, code] = _ERASE
+                code += 1
+    return plans

@@ -1,12 +1,15 @@
-"""The kernels of `fused`, in Triton.
+"""The kernels of `fused` for steps that look at whole pixels, in Triton.
 
 Codes: 0 nothing, 1 brightness, 2 contrast, 3 saturation, 4 hue, 5 grey, 6 a box of one colour.
 Pictures are bytes, with steps sn, sc, sy, sx from one picture, channel, row, pixel to the next; a
-program does BLOCK pixels of one picture.
+program does BLOCK pixels of one picture. What a picture goes through is a row of `plans`, int32:
+see `fused`.
 """
 
 import triton
 import triton.language as tl
+
+from slipstream.augment.flat_kernel import mirrored, row_of, value_of
 
 
 @triton.jit
@@ -37,9 +40,12 @@ def _turn_hue(red, green, blue, shift):
     b = blue * (1.0 / 255)
     value = tl.maximum(tl.maximum(r, g), b)
     spread = value - tl.minimum(tl.minimum(r, g), b)
-    divisor = tl.where(spread == 0.0, 1.0, spread)
-    second = tl.where(value == g, tl.div_rn(b - r, divisor) + 2.0, tl.div_rn(r - g, divisor) + 4.0)
-    sixths = tl.where(value == r, tl.div_rn(g - b, divisor), second) + shift * 6.0
+    is_red = value == r
+    is_green = value == g
+    # Chosen before the division, of which there is one then. Adding 0 changes nothing.
+    above = tl.where(is_red, g - b, tl.where(is_green, b - r, r - g))
+    corner = tl.where(is_red, 0.0, tl.where(is_green, 2.0, 4.0))
+    sixths = tl.div_rn(above, tl.where(spread == 0.0, 1.0, spread)) + corner + shift * 6.0
     return (
         _turned(value, spread, sixths + 5.0),
         _turned(value, spread, sixths + 3.0),
@@ -48,7 +54,10 @@ def _turn_hue(red, green, blue, shift):
 
 
 @triton.jit
-def _change(code, amount, mean, red, green, blue, inside, fill_red, fill_green, fill_blue):
+def _change(
+    code, amount, mean, red, green, blue, inside, fill_red, fill_green, fill_blue,
+    HUE: tl.constexpr,
+):  # fmt: skip
     if code == 1:
         red = _settle(red * amount)
         green = _settle(green * amount)
@@ -63,8 +72,6 @@ def _change(code, amount, mean, red, green, blue, inside, fill_red, fill_green, 
         red = _settle(red * amount + rest)
         green = _settle(green * amount + rest)
         blue = _settle(blue * amount + rest)
-    elif code == 4:
-        red, green, blue = _turn_hue(red, green, blue, amount)
     elif code == 5:
         red = _settle(_grey(red, green, blue))
         green = red
@@ -73,75 +80,107 @@ def _change(code, amount, mean, red, green, blue, inside, fill_red, fill_green, 
         red = tl.where(inside, tl.floor(fill_red), red)
         green = tl.where(inside, tl.floor(fill_green), green)
         blue = tl.where(inside, tl.floor(fill_blue), blue)
+    if HUE:
+        if code == 4:
+            red, green, blue = _turn_hue(red, green, blue, amount)
     return red, green, blue
 
 
 @triton.jit
-def _load(pixels, boxes, width, area, sn, sc, sy, sx, BLOCK: tl.constexpr):
-    picture = tl.program_id(0)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    here = at < area
-    y = at // width
+def _load(
+    pixels, plan, picture, block, width, height, reciprocal, sn, sc, sy, sx,
+    QUICK: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    here = at < width * height
+    y = row_of(at, width, reciprocal, QUICK)
     x = at - y * width
-    left = tl.load(boxes + 4 * picture)
-    top = tl.load(boxes + 4 * picture + 1)
-    inside = (x >= left) & (x < left + tl.load(boxes + 4 * picture + 2))
-    inside = inside & (y >= top) & (y < top + tl.load(boxes + 4 * picture + 3))
-    source = pixels + picture.to(tl.int64) * sn + y * sy + x * sx
+    left = tl.load(plan + 2)
+    top = tl.load(plan + 3)
+    inside = (x >= left) & (x < left + tl.load(plan + 4))
+    inside = inside & (y >= top) & (y < top + tl.load(plan + 5))
+    start, down, along = mirrored(tl.load(plan + 6), width, height, sy, sx)
+    source = pixels + picture.to(tl.int64) * sn + start + (y * down + x * along)
     red = tl.load(source, mask=here, other=0).to(tl.float32)
     green = tl.load(source + sc, mask=here, other=0).to(tl.float32)
     blue = tl.load(source + 2 * sc, mask=here, other=0).to(tl.float32)
-    return picture, x, y, here, inside, red, green, blue
+    return at, here, x, y, inside, red, green, blue
 
 
 @triton.jit
 def sum_grey(
-    pixels, sums, codes, amounts, boxes, width, area, sn, sc, sy, sx,
-    fill_red, fill_green, fill_blue, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    pixels, plans, sums, width, height, reciprocal, sn, sc, sy, sx,
+    fill_red, fill_green, fill_blue,
+    STEPS: tl.constexpr, HUE: tl.constexpr, QUICK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The grey of all pixels as they are when contrast has its turn, added up."""
-    picture, _x, _y, here, inside, red, green, blue = _load(
-        pixels, boxes, width, area, sn, sc, sy, sx, BLOCK
-    )
+    blocks = tl.cdiv(width * height, BLOCK)
+    picture = tl.program_id(0) // blocks
+    plan = plans + picture * (8 + 2 * STEPS)
+    _at, here, _x, _y, inside, red, green, blue = _load(
+        pixels, plan, picture, tl.program_id(0) % blocks, width, height, reciprocal,
+        sn, sc, sy, sx, QUICK, BLOCK,
+    )  # fmt: skip
     before = True
-    for k in tl.static_range(STEPS):
-        code = tl.load(codes + picture * STEPS + k)
+    # Loops that stay loops: unrolled, they are too long for the cache of instructions.
+    for k in tl.range(STEPS):
+        code = tl.load(plan + 8 + k)
+        amount = tl.load(plan + 8 + STEPS + k).to(tl.float32, bitcast=True)
         before = before & (code != 2)
-        amount = tl.load(amounts + picture * STEPS + k)
-        if before:
-            red, green, blue = _change(
-                code, amount, 0.0, red, green, blue, inside, fill_red, fill_green, fill_blue
-            )
+        red, green, blue = _change(
+            tl.where(before, code, 0), amount, 0.0, red, green, blue, inside,
+            fill_red, fill_green, fill_blue, HUE,
+        )  # fmt: skip
     grey = tl.where(here, tl.floor(_grey(red, green, blue)), 0.0).to(tl.int32)
-    tl.atomic_add(sums + picture, tl.sum(grey, 0).to(tl.int64))
+    tl.atomic_add(sums + picture * (4 + STEPS), tl.sum(grey, 0).to(tl.int64))
 
 
 @triton.jit
 def run(
-    pixels, out, table, codes, amounts, boxes, means, width, area, sn, sc, sy, sx,
-    on, oc, oy, ox, fill_red, fill_green, fill_blue,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr, ERASES_AFTER: tl.constexpr,
+    pixels, out, table, plans, sums, width, height, reciprocal, sn, sc, sy, sx, on, oc, oy, ox,
+    fill_red, fill_green, fill_blue,
+    scale_red, scale_green, scale_blue, shift_red, shift_green, shift_blue,
+    STEPS: tl.constexpr, HUE: tl.constexpr, MEANS: tl.constexpr, HOW: tl.constexpr,
+    ERASES_AFTER: tl.constexpr, INTERLEAVED: tl.constexpr, PLANAR: tl.constexpr,
+    QUICK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """All changes, then what each byte becomes."""
-    picture, x, y, here, inside, red, green, blue = _load(
-        pixels, boxes, width, area, sn, sc, sy, sx, BLOCK
+    area = width * height
+    blocks = tl.cdiv(area, BLOCK)
+    picture = tl.program_id(0) // blocks
+    block = tl.program_id(0) % blocks
+    plan = plans + picture * (8 + 2 * STEPS)
+    at, here, x, y, inside, red, green, blue = _load(
+        pixels, plan, picture, block, width, height, reciprocal, sn, sc, sy, sx, QUICK, BLOCK
     )
-    mean = tl.load(means + picture)
-    for k in tl.static_range(STEPS):
-        code = tl.load(codes + picture * STEPS + k)
-        amount = tl.load(amounts + picture * STEPS + k)
+    mean = 0.0
+    if MEANS:
+        total = tl.load(sums + picture * (4 + STEPS)).to(tl.float64)
+        mean = (total / area.to(tl.float64)).to(tl.float32)
+    for k in tl.range(STEPS):
+        code = tl.load(plan + 8 + k)
+        amount = tl.load(plan + 8 + STEPS + k).to(tl.float32, bitcast=True)
         red, green, blue = _change(
-            code, amount, mean, red, green, blue, inside, fill_red, fill_green, fill_blue
+            code, amount, mean, red, green, blue, inside, fill_red, fill_green, fill_blue, HUE
         )
-    # Looked up: exact in every type, and no division.
-    first = tl.load(table + red.to(tl.int32))
-    second = tl.load(table + 256 + green.to(tl.int32))
-    third = tl.load(table + 512 + blue.to(tl.int32))
+    first = value_of(red, table, scale_red, shift_red, out.dtype.element_ty, HOW)
+    second = value_of(green, table + 256, scale_green, shift_green, out.dtype.element_ty, HOW)
+    third = value_of(blue, table + 512, scale_blue, shift_blue, out.dtype.element_ty, HOW)
     if ERASES_AFTER:
         first = tl.where(inside, fill_red, first.to(tl.float32)).to(first.dtype)
         second = tl.where(inside, fill_green, second.to(tl.float32)).to(second.dtype)
         third = tl.where(inside, fill_blue, third.to(tl.float32)).to(third.dtype)
-    target = out + picture.to(tl.int64) * on + y * oy + x * ox
-    tl.store(target, first, mask=here)
-    tl.store(target + oc, second, mask=here)
-    tl.store(target + 2 * oc, third, mask=here)
+    target = out + picture.to(tl.int64) * on
+    if INTERLEAVED:
+        # Turned round in shared memory: three stores that each leave gaps cost more.
+        quads = tl.reshape(tl.join(tl.join(first, third), tl.join(second, second)), [4 * BLOCK])
+        for part in tl.static_range(3):
+            of_block = part * BLOCK + tl.arange(0, BLOCK)
+            values = tl.gather(quads, of_block + of_block // 3, 0)
+            of_picture = 3 * block * BLOCK + of_block
+            tl.store(target + of_picture, values, mask=of_picture < 3 * area)
+    else:
+        target += at if PLANAR else y * oy + x * ox
+        tl.store(target, first, mask=here)
+        tl.store(target + oc, second, mask=here)
+        tl.store(target + 2 * oc, third, mask=here)

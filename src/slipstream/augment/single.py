@@ -1,10 +1,11 @@
-"""Ops on one picture, outside of the engine: behind a transform that only Python knows."""
+"""Ops outside of the engine, behind a transform that only Python knows: on one picture, or handed
+on with a whole batch.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 
@@ -12,13 +13,18 @@ from slipstream.augment.finish import Finish
 from slipstream.augment.lowering import Lowered, lower
 from slipstream.augment.ops import Normalize, Op, RandomHorizontalFlip, RandomVerticalFlip
 from slipstream.augment.pillow import apply
+from slipstream.augment.whole_batch import apply_to_batch, torch_random
 from slipstream.errors import UsageError
+
+_BATCH_AXES = 4
+_draw = torch_random(1)
 
 
 def apply_one(op: Op, picture: Any) -> Any:
     """`op` on a Pillow picture, or on a tensor where it can be; random numbers are torch's."""
     if isinstance(picture, torch.Tensor):
-        return _on_tensor(op, picture)
+        is_batch = picture.ndim == _BATCH_AXES
+        return apply_to_batch([op], picture) if is_batch else _on_tensor(op, picture)
     lowered = lower(op, exact=True)
     if lowered.rest:
         raise UsageError(f"{op}: {lowered.why}.")
@@ -28,6 +34,8 @@ def apply_one(op: Op, picture: Any) -> Any:
 def apply_ops(ops: Sequence[Op], picture: Any) -> Any:
     """All of them, rounded as in a batch: once, in the end."""
     if isinstance(picture, torch.Tensor):
+        if picture.ndim == _BATCH_AXES:
+            return apply_to_batch(ops, picture)
         for op in ops:
             picture = _on_tensor(op, picture)
         return picture
@@ -53,15 +61,11 @@ def _on_picture(lowered: Lowered, what: object, picture: Any) -> Any:
     return Image.fromarray(result) if isinstance(result, np.ndarray) else result
 
 
-def _draw(op: int, blocks: int) -> npt.NDArray[np.uint32]:
-    words = torch.randint(0, 1 << 32, (1, 4 * blocks), dtype=torch.int64)
-    return words.numpy().astype(np.uint32)
-
-
 def _on_tensor(op: Op, picture: torch.Tensor) -> torch.Tensor:
     if isinstance(op, Normalize):
         mean, std = (
-            torch.tensor(values, dtype=picture.dtype).view(-1, 1, 1) for values in (op.mean, op.std)
+            torch.tensor(values, dtype=picture.dtype, device=picture.device).view(-1, 1, 1)
+            for values in (op.mean, op.std)
         )
         return (picture - mean) / std
     if isinstance(op, (RandomHorizontalFlip, RandomVerticalFlip)):

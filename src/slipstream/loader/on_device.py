@@ -3,6 +3,7 @@
 import torch
 
 from slipstream.augment.batch import DrawnBatch, planes_of
+from slipstream.augment.chain import apply_chain
 from slipstream.augment.finish import Finish
 
 
@@ -42,5 +43,7 @@ class UnfinishedPixels:
         planes = pixels.permute(0, 3, 1, 2)
         if self.finish.kind == "uint8":
             return planes.contiguous()
-        values = self.finish.apply_to_batch(planes, self.finish.memory_format)
-        return values.to(self.finish.dtype)
+        return apply_chain(
+            planes, [(self.finish, {})], dtype=self.finish.dtype,
+            memory_format=self.finish.memory_format,
+        )  # fmt: skip
