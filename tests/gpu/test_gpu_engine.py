@@ -507,6 +507,7 @@ def test_auto_finds_that_the_gpu_is_faster(jpegs: Path, monkeypatch: pytest.Monk
         decode_windows(rows, *rest)
 
     monkeypatch.setattr(gpu_engine, "decode_windows", slowly)
+    monkeypatch.setattr(sources, "_TOGETHER", 1)  # changes show after few batches
     for name, value in (("_WINDOW", 10), ("_WINDOW_S", 0.1), ("_SKIP", 12)):
         monkeypatch.setattr(balance, name, value)
     order = repeated(8 * 200)
