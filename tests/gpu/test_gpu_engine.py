@@ -25,7 +25,7 @@ from slipstream.augment import (
 )
 from slipstream.cuda.compile import why_not
 from slipstream.errors import CorruptDataset
-from slipstream.loader import balance, decoding, gpu_engine
+from slipstream.loader import balance, decoding, gpu_engine, sources
 from slipstream.loader.bad_samples import NoNeighbour
 from slipstream.loader.balance import Balance
 from slipstream.pack.fields import Payload, encode_value
