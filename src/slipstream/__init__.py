@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from slipstream.augment.augment import Augment
+    from slipstream.doctor.diagnose import diagnose
+    from slipstream.doctor.watch import watch
     from slipstream.errors import SlipstreamError
     from slipstream.loader.loader import Loader
     from slipstream.loader.prefetch import prefetch_to_device
@@ -22,9 +24,11 @@ __all__ = [
     "SlipstreamError",
     "Timer",
     "__version__",
+    "diagnose",
     "open_dataset",
     "pack_dataset",
     "prefetch_to_device",
+    "watch",
 ]
 
 _MODULES = {
@@ -32,9 +36,11 @@ _MODULES = {
     "Loader": "slipstream.loader.loader",
     "SlipstreamError": "slipstream.errors",
     "Timer": "slipstream.timer",
+    "diagnose": "slipstream.doctor.diagnose",
     "open_dataset": "slipstream.store.dataset",
     "pack_dataset": "slipstream.pack.pack",
     "prefetch_to_device": "slipstream.loader.prefetch",
+    "watch": "slipstream.doctor.watch",
 }
 
 

@@ -6,13 +6,14 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from slipstream.doctor.attribute import loop_loader
-from slipstream.doctor.capture import Capture, Process, Span, capture_from
+from slipstream.doctor.capture import Capture, Loader, Process, Span, capture_from
 from slipstream.doctor.record import counters, loaders
 from slipstream.doctor.record.ladder import Ladder
 from slipstream.doctor.record.loaders import LoaderHooks
@@ -42,10 +43,12 @@ class Session:
     """Hooks, from `start` to `stop`, of the thread that makes it. One at a time in a process."""
 
     def __init__(
-        self, script: str, *, steps: int | None, seconds: float | None, examines: bool = False
-    ) -> None:
+        self, script: str, *, steps: int | None, seconds: float | None, examines: bool = False,
+        light: bool = False,
+    ) -> None:  # fmt: skip
         """The window ends after so many steps, or so long after the first; None: never. It
-        `examines` by climbing the ladder behind it.
+        `examines` by climbing the ladder behind it; a `light` one leaves workers alone and does not
+        look at lines.
         """
         if loaders.active is not None:
             raise UsageError("A recording is under way in this process already.")
@@ -66,6 +69,9 @@ class Session:
         self._folder = Path(tempfile.mkdtemp(prefix="slipstream-doctor-"))
         self._own = Process(os.getpid(), -1, None)
         self.examines = examines
+        self.on_batch: Callable[[], None] | None = None  # told when the loop got a batch
+        self._light = light
+        self._opens: OpenCount | None = None
         self.rungs = Rungs(self._folder, make=True)
         self.ladder: Ladder | None = None
         self._recorded: list[Span] | None = None
@@ -73,19 +79,23 @@ class Session:
     def start(self) -> None:
         """Install the hooks."""
         loaders.active = self
-        os.environ[FOLDER_VARIABLE] = str(self._folder)
+        if not self._light:
+            os.environ[FOLDER_VARIABLE] = str(self._folder)
         self._began_at = datetime.datetime.now(datetime.timezone.utc)
         self._began = time.perf_counter_ns()
         self._throttled = counters.throttled()
         self._loader_hooks.install()
         self._loop_hooks.install()
-        self._opens = OpenCount(self._own, self.rungs)
-        self._sampler.start()
+        if not self._light:
+            self._opens = OpenCount(self._own, self.rungs)
+            self._sampler.start()
         self.trace.is_on = True
 
     def forget(self) -> None:
         """In a forked child: take the hooks away, leave the recording to the parent."""
-        self.trace.is_on = self.log.is_on = self._opens.is_on = False
+        self.trace.is_on = self.log.is_on = False
+        if self._opens is not None:
+            self._opens.is_on = False
         self._loop_hooks.remove()
         self.patches.undo()
         self._loader_hooks.hooks.patches.undo()
@@ -97,7 +107,8 @@ class Session:
             self.ladder.end()
         self.forget()
         loaders.active = None
-        self._sampler.stop()
+        if not self._light:
+            self._sampler.stop()
         os.environ.pop(FOLDER_VARIABLE, None)
         spans = self.trace.spans if self._recorded is None else self._recorded
         if self.trace.device_clock is not None:
@@ -130,6 +141,11 @@ class Session:
             capture.settings["throttled"] = throttled - self._throttled
         _rebase(capture, self._began)
         return capture
+
+    @property
+    def loaders(self) -> list[Loader]:
+        """Those that were iterated over so far."""
+        return self._loader_hooks.loaders
 
     # Of the hooks
 
@@ -170,6 +186,8 @@ class Session:
         if now - self._memory_at > _MEMORY_NS:
             self._memory_at = now
             self._measure_memory(now)
+        if self.on_batch is not None:
+            self.on_batch()
 
     def after_step(self) -> None:
         """The optimizer has ended a step."""

@@ -24,6 +24,7 @@ class Trace:
         self.is_on = False
         self.current = ""  # the innermost kind, for the sampler
         self.spans: list[Span] = []
+        self.most = _MOST_SPANS  # that are kept: the first ones
         self.device_clock: DeviceClock | None = None
         self._thread = threading.get_ident()
         self._calls: dict[tuple[str, Any, int], Call] = {}
@@ -96,7 +97,7 @@ class OpenSpan:
         trace.current = self._outer
         if self._before is not None and trace.device_clock is not None:
             span.device = (self._before, trace.device_clock.mark())
-        if len(trace.spans) < _MOST_SPANS:
+        if len(trace.spans) < trace.most:
             trace.spans.append(span)
 
 
