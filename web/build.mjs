@@ -1,5 +1,4 @@
 // Bundles src/ into one sealed page. With --check: says whether the committed page is that page.
-// With --simulate FILE: only the simulation, as a module for Node.
 
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -10,7 +9,7 @@ import { build } from "esbuild";
 const here = dirname(fileURLToPath(import.meta.url));
 const page = join(here, "../src/slipstream/doctor/page.html");
 
-// tests/doctor/test_page_is_fresh.py does the same.
+// The same as in tests/doctor/test_page_is_fresh.py, which needs no Node.
 function sourceHash() {
   const files = readdirSync(join(here, "src")).sort().map((name) => `src/${name}`);
   const hash = createHash("sha256");
@@ -50,10 +49,7 @@ async function makePage() {
   return template.replace(/\{\{(\w+)\}\}/g, (_, name) => values[name]);
 }
 
-const [mode, file] = process.argv.slice(2);
-if (mode === "--simulate") {
-  writeFileSync(file, await bundle("twin.ts", { format: "esm", platform: "neutral" }));
-} else if (mode === "--check") {
+if (process.argv.includes("--check")) {
   if ((await makePage()) !== readFileSync(page, "utf8")) {
     console.error("src/slipstream/doctor/page.html is not what web/ builds. Run: make web");
     process.exit(1);

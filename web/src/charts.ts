@@ -12,7 +12,7 @@ export function ladder({ ladder, report }: Page): HTMLElement | null {
   const rows = ladder.map((rung, index) => {
     const added = index === 0 ? null : rung.ms - ladder[index - 1]!.ms;
     return h("tr", {}, h("th", { scope: "row" }, rung.name),
-      h("td", { class: "track" }, bar(0, rung.ms / most, "accent"), bar(rung.low / most, rung.high / most, "whisker")),
+      h("td", { class: "track" }, bar(0, rung.ms / most, "rung"), bar(rung.low / most, rung.high / most, "whisker")),
       h("td", { class: "number" }, milliseconds(rung.ms)),
       h("td", { class: "number" }, added === null ? "" : `${added < 0 ? "\u2212" : "+"}${number(Math.abs(added))}`));
   });
@@ -20,30 +20,33 @@ export function ladder({ ladder, report }: Page): HTMLElement | null {
   return section("ladder", "Ladder", h("p", { class: "note" }, note), h("table", { class: "bars" }, h("tbody", {}, ...rows)));
 }
 
-const WIDTH = 720, HEIGHT = 180, LEFT = 56, BOTTOM = 22;
+const HEIGHT = 180, LEFT = 52, BOTTOM = 22;
+type Point = Page["memory"][number];
 
 export function memory({ memory }: Page): HTMLElement | null {
   if (memory.length < 2) return null;
-  const device = memory.filter((point): point is [number, number, number] => point[2] !== null);
-  const last = memory[memory.length - 1]![0];
-  const most = Math.max(...memory.map(([, resident, onDevice]) => Math.max(resident, onDevice ?? 0)));
-  const x = scaleLinear([memory[0]![0], last], [LEFT, WIDTH - 4]);
-  const y = scaleLinear([0, most], [HEIGHT - BOTTOM, 8]).nice();
-  const place = (index: 1 | 2) => (point: (typeof memory)[number]) => y(point[index] ?? 0);
-  const below = area<(typeof memory)[number]>().x((point) => x(point[0])).y0(y(0)).y1(place(1));
-  const over = line<(typeof memory)[number]>().x((point) => x(point[0])).y(place(2));
-  const grid = y.ticks(4).flatMap((tick) => [
-    svg("line", { class: "grid", x1: LEFT, x2: WIDTH - 4, y1: y(tick), y2: y(tick) }),
-    svg("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, number(tick))]);
-  const ticks = x.ticks(6).map((tick) =>
-    svg("text", { x: x(tick), y: HEIGHT - 4, "text-anchor": "middle" }, `${tick / 1000} s`));
   const peak = Math.max(...memory.map(([, resident]) => resident));
-  const chart = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Memory over time, at most ${number(peak)} MB resident` },
-    ...grid, ...ticks, svg("path", { class: "resident", d: below(memory) ?? "" }),
-    device.length ? svg("path", { class: "on-device", d: over(device) ?? "" }) : null);
+  const devicePeak = Math.max(...memory.map(([, , onDevice]) => onDevice ?? 0));
+  const label = `Memory over time, at most ${number(peak)} MB resident`;
+  const chart = svg("svg", { height: HEIGHT, role: "img", "aria-label": label });
+  new ResizeObserver(() => chart.replaceChildren(...curves(memory, Math.max(peak, devicePeak), chart.clientWidth))).observe(chart);
   const legend = h("p", { class: "legend" }, key("resident", `resident, at most ${number(peak)} MB`),
-    device.length ? key("on-device", `on the device, at most ${number(Math.max(...device.map((point) => point[2])))} MB`) : null);
+    devicePeak ? key("on-device", `on the device, at most ${number(devicePeak)} MB`) : null);
   return section("memory", "Memory", h("figure", { class: "chart" }, chart), legend);
+}
+
+function curves(memory: Point[], most: number, width: number): SVGElement[] {
+  const x = scaleLinear([memory[0]![0], memory[memory.length - 1]![0]], [LEFT, width - 4]);
+  const y = scaleLinear([0, most], [HEIGHT - BOTTOM, 8]).nice(4);
+  const below = area<Point>().x((point) => x(point[0])).y0(y(0)).y1((point) => y(point[1]));
+  const over = line<Point>().defined((point) => point[2] !== null).x((point) => x(point[0])).y((point) => y(point[2] ?? 0));
+  const rows = y.ticks(4).flatMap((tick) => [
+    svg("line", { class: "grid", x1: LEFT, x2: width - 4, y1: y(tick), y2: y(tick) }),
+    svg("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, tick.toLocaleString("en-US"))]);
+  const columns = x.ticks(Math.max(2, width / 140)).map((tick) =>
+    svg("text", { x: x(tick), y: HEIGHT - 4, "text-anchor": "middle" }, `${tick / 1000} s`));
+  return [...rows, ...columns, svg("path", { class: "resident", d: below(memory) ?? "" }),
+    svg("path", { class: "on-device", d: over(memory) ?? "" })];
 }
 
 export function key(className: string, text: string): HTMLElement {

@@ -5,6 +5,7 @@ import { h, section } from "./dom";
 import { findings } from "./findings";
 import { header, waterfall } from "./summary";
 import { Timeline } from "./timeline";
+import * as twin from "./twin";
 import type { Page } from "./types";
 import { whatIf } from "./whatif";
 
@@ -30,6 +31,10 @@ function show(page: Page, into: HTMLElement): void {
   into.append(header(page), navigation(sections), ...sections, footer(page));
 }
 
-const data = document.getElementById("data")?.textContent ?? "";
-const into = document.getElementById("page");
-if (into) show(JSON.parse(data) as Page, into);
+if (typeof document === "undefined") {
+  // Not a browser: the tests hold the simulation of this very bundle against Python's.
+  Object.assign(globalThis, { twin });
+} else {
+  const data = document.getElementById("data")!.textContent!;
+  show(JSON.parse(data) as Page, document.getElementById("page")!);
+}

@@ -84,6 +84,7 @@ export function paint(canvas: HTMLCanvasElement, layout: Layout, view: View, cho
     pen.fillText(text, 0, top + TITLE / 2 + 2);
   }
   for (const row of layout.rows) paintRow(pen, row, layout, view, width, chosen);
+  paintSteps(pen, layout, view, width);
 }
 
 function paintAxis(pen: CanvasRenderingContext2D, layout: Layout, view: View, width: number): void {
@@ -96,13 +97,18 @@ function paintAxis(pen: CanvasRenderingContext2D, layout: Layout, view: View, wi
     pen.fillStyle = colour("line");
     pen.fillRect(x(tick), AXIS - 6, 1, 4);
   }
-  pen.fillStyle = colour("line");
+}
+
+function paintSteps(pen: CanvasRenderingContext2D, layout: Layout, view: View, width: number): void {
+  const x = xScale(view, layout, width);
+  pen.fillStyle = colour("ink");
+  pen.globalAlpha = 0.35;
   for (const { steps, top, bottom } of layout.bands) {
-    if (steps.length / (view[1] - view[0]) > 4) continue;
-    for (const [start] of steps) {
-      if (start >= view[0] && start <= view[1]) pen.fillRect(Math.round(x(start)), top - 3, 1, bottom - top + 3);
-    }
+    const shown = steps.filter(([start]) => start >= view[0] && start <= view[1]);
+    if (shown.length > (width - layout.gutter) / 12) continue;
+    for (const [start] of shown) pen.fillRect(Math.round(x(start)), top - 4, 1, bottom - top + 2);
   }
+  pen.globalAlpha = 1;
 }
 
 function paintRow(

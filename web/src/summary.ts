@@ -45,21 +45,18 @@ export function waterfall(page: Page): HTMLElement {
   const scale = Math.max(total, step, 1e-9);
   let at = 0;
   const rows = entries.map(([name, ms]) => {
-    const track = h("td", { class: "track" }, bar(at / scale, (at + ms) / scale, partShade(name)));
-    if (ceiling !== null) track.append(mark(ceiling / scale));
     at += ms;
-    return h("tr", {}, h("th", { scope: "row" }, name), track,
-      h("td", { class: "number" }, milliseconds(ms)), h("td", { class: "number" }, percent(ms / scale)));
+    return row(name, at - ms, at, scale, partShade(name));
   });
-  const sum = h("tr", { class: "sum" }, h("th", { scope: "row" }, "step"), h("td", { class: "track" }),
-    h("td", { class: "number" }, milliseconds(total)), h("td", { class: "number" }, percent(total / scale)));
-  const note = ceiling === null ? null :
-    h("p", { class: "note" }, "The dashed line is the ceiling: the step if data were always ready.");
-  return section("parts", "Where a step goes", h("table", { class: "bars" }, h("tbody", {}, ...rows, sum)), note);
+  const sums = [row("step", 0, total, scale, "total")];
+  if (ceiling !== null) sums.push(row("ceiling", 0, ceiling, scale, "accent"));
+  return section("parts", "Where a step goes",
+    h("table", { class: "bars" }, h("tbody", {}, ...rows), h("tbody", { class: "sums" }, ...sums)));
 }
 
-function mark(share: number): HTMLElement {
-  const line = h("span", { class: "mark" });
-  line.style.left = `${100 * Math.min(1, share)}%`;
-  return line;
+function row(name: string, start: number, end: number, scale: number, shade: string): HTMLElement {
+  return h("tr", {}, h("th", { scope: "row" }, name),
+    h("td", { class: "track" }, bar(start / scale, end / scale, shade)),
+    h("td", { class: "number" }, milliseconds(end - start)),
+    h("td", { class: "number" }, percent((end - start) / scale)));
 }

@@ -2,8 +2,6 @@
 
 import { h } from "./dom";
 
-const root = document.documentElement;
-const systemDark = matchMedia("(prefers-color-scheme: dark)");
 const colours = new Map<string, string>();
 let chosen = false;
 
@@ -13,18 +11,19 @@ export function onTheme(redraw: () => void): void {
 }
 
 function use(theme: string): void {
-  root.dataset.theme = theme;
+  document.documentElement.dataset.theme = theme;
   colours.clear();
   document.dispatchEvent(new Event("theme"));
 }
 
 export function themeButton(): HTMLElement {
-  const other = () => (root.dataset.theme === "dark" ? "light" : "dark");
+  const other = () => (document.documentElement.dataset.theme === "dark" ? "light" : "dark");
   const element = h("button", { type: "button", id: "theme", click: () => { chosen = true; use(other()); } });
   onTheme(() => {
     element.textContent = other() === "dark" ? "Dark" : "Light";
     element.setAttribute("aria-label", `Change to ${other()} colours`);
   });
+  const systemDark = matchMedia("(prefers-color-scheme: dark)");
   const follow = () => { if (!chosen) use(systemDark.matches ? "dark" : "light"); };
   systemDark.addEventListener("change", follow);
   follow();
@@ -35,7 +34,7 @@ export function themeButton(): HTMLElement {
 export function colour(name: string): string {
   const known = colours.get(name);
   if (known !== undefined) return known;
-  const value = getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  const value = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   colours.set(name, value);
   return value;
 }
