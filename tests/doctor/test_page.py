@@ -247,7 +247,7 @@ def test_hostile_strings_are_shown_and_run_nothing(browser: Browser, tmp_path: P
     assert browser.value("document.images.length") == 0
     assert "owned" not in browser.value("document.title").split("\u2013")[-1]
     for place in ("h1", ".script", ".card h3", ".card .fix", ".command code", ".line.here",
-                  "#healthy li", "footer", "#parts th", "#ladder th", "#storage th code"):  # fmt: skip
+                  "#healthy li", "footer", "#parts th", "#ladder th", "#storage code"):  # fmt: skip
         assert _HOSTILE in browser.text(place), place
     assert html.escape("<img") in browser.value("document.querySelector('h1').innerHTML")
 

@@ -87,7 +87,7 @@ function facts(title: string, values: Record<string, unknown>): HTMLElement {
 }
 
 function plain(value: unknown): string {
-  if (typeof value === "number" && !Number.isInteger(value)) return number(value);
+  if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3)));
   if (Array.isArray(value)) return value.map(plain).join(", ");
   if (value && typeof value === "object") {
     return Object.entries(value).map(([name, inner]) => `${name} ${plain(inner)}`).join(", ");

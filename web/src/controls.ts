@@ -27,8 +27,9 @@ export function slider<T>(
   return { element: h("div", { class: "slider" }, h("label", { for: id }, label), shown, input), value, set };
 }
 
-export function toggle(id: string, label: string, changed: () => void): Slider<boolean> {
-  const input = h("input", { type: "checkbox", id, role: "switch", change: changed });
+/** `usable` is false where it could change nothing: a loop that copies nothing to a device. */
+export function toggle(id: string, label: string, usable: boolean, changed: () => void): Slider<boolean> {
+  const input = h("input", { type: "checkbox", id, role: "switch", disabled: !usable, change: changed });
   return {
     element: h("label", { class: "switch", for: id }, input, label),
     value: () => input.checked,

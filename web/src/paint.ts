@@ -41,9 +41,12 @@ export function layOut(groups: Group[], width: number): Layout {
       top += TITLE;
     }
     const begin = top;
+    const many = lanes.length > 20;
     for (const lane of [...lanes].sort((a, b) => ORDER[a.kind] - ORDER[b.kind])) {
-      layout.rows.push({ lane, top, height: HEIGHTS[lane.kind] });
-      top += HEIGHTS[lane.kind] + GAP;
+      const thin = many && lane.kind === "worker";
+      const height = thin ? 6 : HEIGHTS[lane.kind];
+      layout.rows.push({ lane, top, height });
+      top += height + (thin ? 1 : GAP);
     }
     layout.bands.push({ steps, top: begin, bottom: top });
     top += 6;
@@ -102,7 +105,7 @@ function paintAxis(pen: CanvasRenderingContext2D, layout: Layout, view: View, wi
 function paintSteps(pen: CanvasRenderingContext2D, layout: Layout, view: View, width: number): void {
   const x = xScale(view, layout, width);
   pen.fillStyle = colour("ink");
-  pen.globalAlpha = 0.35;
+  pen.globalAlpha = 0.25;
   for (const { steps, top, bottom } of layout.bands) {
     const shown = steps.filter(([start]) => start >= view[0] && start <= view[1]);
     if (shown.length > (width - layout.gutter) / 12) continue;
@@ -118,7 +121,7 @@ function paintRow(
   const x = xScale(view, layout, width);
   pen.textAlign = "left";
   pen.fillStyle = colour(lane.kind === "loop" || lane.kind === "device" ? "ink" : "muted");
-  pen.fillText(lane.name, 0, top + height / 2, layout.gutter - 8);
+  if (height > 10) pen.fillText(lane.name, 0, top + height / 2, layout.gutter - 8);
   pen.fillStyle = colour("track");
   pen.fillRect(layout.gutter, top, width - layout.gutter, height);
   // Outer spans end after inner ones that come later: begin some spans early, so as to miss none.
@@ -135,7 +138,7 @@ function paintRow(
     pen.fillStyle = colour(`kind-${name}`);
     pen.fillRect(left, top, wide, height);
     const text = name === "stall" ? `${span[0] === "next" ? "waits" : span[0]} ${number(span[2] - span[1])}` : span[0];
-    if (wide > 14 + 6.2 * text.length) {
+    if (height > 10 && wide > 14 + 6.2 * text.length) {
       pen.fillStyle = colour(name === "stall" ? "on-red" : `on-${name}`) || colour("ink");
       pen.fillText(text, left + 6, top + height / 2 + 0.5, wide - 8);
     }

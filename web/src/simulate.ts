@@ -19,7 +19,7 @@ export interface Outcome {
 }
 
 const STEPS = 200;
-const DRAWN_STEPS = 24;
+const DRAWN_STEPS = 64;
 const SLICES = 4;
 const READY_BATCHES = 2;
 const FELT = 0.05;
@@ -77,6 +77,7 @@ class Run {
   private nextWorker = 0;
   private taken = 0;
   private workerOf = new Map<number, number>();
+  private asked: number[];
   private arrived = new Set<number>();
   private copied: number[] = [];
   private jobs: [string, number, number][] = [];
@@ -98,6 +99,7 @@ class Run {
     this.clock = new Clock([this.cpu, this.storage, this.free]);
     this.fetchTimes = new Draws(p.fetch_ms, 1);
     this.loopTimes = new Draws(p.loop_ms, 2);
+    this.asked = new Array<number>(p.workers).fill(0);
     this.queues = Array.from({ length: p.workers }, () => []);
     this.workers = this.queues.map((_, number) => this.runWorker(number));
     this.loop = this.runLoop();
@@ -115,14 +117,13 @@ class Run {
   }
 
   private send(): void {
-    const counts = new Array<number>(this.p.workers).fill(0);
-    if (!this.p.in_order) for (const worker of this.workerOf.values()) counts[worker]! += 1;
     let worker = 0;
     for (let tries = 0; tries < this.p.workers; tries++) {
       worker = this.nextWorker;
       this.nextWorker = (worker + 1) % this.p.workers;
-      if (counts[worker]! < this.p.prefetch) break;
+      if (this.p.in_order || this.asked[worker]! < this.p.prefetch) break;
     }
+    this.asked[worker]! += 1;
     this.workerOf.set(this.sent, worker);
     this.queues[worker]!.push([this.sent, this.fetchTimes.next()]);
     this.sent += 1;
@@ -171,6 +172,7 @@ class Run {
         yield [this.cpu, this.p.hand_over_ms, 1];
         this.mark(lane, "hand-over", began, `batch ${batch}`);
       }
+      this.asked[this.workerOf.get(batch)!]! -= 1;
       this.workerOf.delete(batch);
       this.send();
     }
@@ -260,8 +262,9 @@ class Run {
     }
   }
 
-  private mark(lane: string, kind: string, began: number, label: string): void {
-    if (this.clock.now > began) this.spans.get(lane)!.push([kind, began, this.clock.now, label]);
+  private mark(lane: string, kind: string, began: number, what: string): void {
+    if (this.clock.now <= began || this.ends.length < this.skip) return;
+    this.spans.get(lane)!.push([kind, began, this.clock.now, what]);
   }
 
   private endStep(): void {

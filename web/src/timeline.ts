@@ -43,8 +43,9 @@ export class Timeline {
     this.chosen = null;
     const lanes = groups.flatMap((group) => group.lanes);
     const end = Math.max(1e-3, ...lanes.map(({ spans }) => spans.reduce((last, span) => Math.max(last, span[2]), 0)));
-    this.whole = [0, Math.max(end, this.first[1])];
+    this.whole = [0, Number.isFinite(this.first[1]) ? Math.max(end, this.first[1]) : end];
     const used = new Set(lanes.flatMap((lane) => lane.spans.map((span) => shade(span[0], lane.kind))));
+    if (this.view[1] > 0) this.said.textContent = this.waitsInView();
     this.legend.replaceChildren(...LEGEND.filter(([name]) => used.has(name)).map(([name, text]) => key(`kind ${name}`, text)));
     this.draw();
   }
@@ -85,16 +86,11 @@ export class Timeline {
   }
 
   private waitsInView(): string {
-    const lane = this.loopLane();
-    if (!lane) return "";
-    const [from, to] = this.view;
-    let waited = 0, until = from;
-    for (const [kind, start, end] of lane.spans) {
-      if (!isStall(kind, "loop")) continue;
-      waited += Math.max(0, Math.min(end, to) - Math.max(start, until));
-      until = Math.max(until, end);
-    }
-    return `${milliseconds(to - from)} shown; the loop waits for data ${percent(waited / (to - from))} of them.`;
+    const shares = this.groups.flatMap(({ title, lanes }) => {
+      const loop = lanes.find(({ kind }) => kind === "loop");
+      return loop ? [`${title ? `${title}: the` : "The"} loop waits for data ${percent(waitShare(loop, this.view))} of the time.`] : [];
+    });
+    return `${milliseconds(this.view[1] - this.view[0])} shown. ${shares.join(" ")}`;
   }
 
   private longestWait(): void {
@@ -195,6 +191,16 @@ export class Timeline {
     this.tip.style.left = `${Math.max(0, left)}px`;
     this.tip.style.top = `${row.top + row.height + 6}px`;
   }
+}
+
+function waitShare(lane: Lane, [from, to]: View): number {
+  let waited = 0, until = from;
+  for (const [kind, start, end] of lane.spans) {
+    if (!isStall(kind, "loop")) continue;
+    waited += Math.max(0, Math.min(end, to) - Math.max(start, until));
+    until = Math.max(until, end);
+  }
+  return waited / (to - from);
 }
 
 function spanAt(row: Row, time: number): Span | undefined {

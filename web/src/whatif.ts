@@ -13,6 +13,7 @@ import type { Page } from "./types";
 const BATCHES = [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4];
 const SPEEDS = [1, 1.5, 2, 3, 4, 6, 8, 10, 15, 20];
 const SHOWN_STEPS = 8;
+const DOUBTFUL = 0.15;
 const TURN_MS = 20; // of a search, between which the page stays alive
 
 const LIMITS: Record<Limit, string> = {
@@ -55,11 +56,11 @@ class Panel {
     this.controls = {
       workers: slider("workers", "Workers", upTo(this.most), String, later),
       prefetch: slider("prefetch", "Prefetch, batches per worker", upTo(Math.max(8, base.prefetch), 1), String, later),
-      batch: slider("batch", "Batch size", BATCHES, (scale) => `${this.batchSize(scale)} (${times(scale)})`, later),
-      decode: slider("decode", "Decode speed", SPEEDS, times, later),
-      pinned: toggle("pinned", "Pinned memory", later),
-      ahead: toggle("ahead", "GPU prefetch", later),
-      order: toggle("order", "Batches in order", later),
+      batch: slider("batch", "Batch size", BATCHES, (scale) => `${this.batchSize(scale)} (\u00d7${scale})`, later),
+      decode: slider("decode", "Decode speed", SPEEDS, (speed) => `\u00d7${speed}`, later),
+      pinned: toggle("pinned", "Pinned memory", base.copy_ms > 0, later),
+      ahead: toggle("ahead", "GPU prefetch", base.copy_ms > 0, later),
+      order: toggle("order", "Batches in order", true, later),
     };
     this.baseline = simulate(base);
     this.measured = window(page);
@@ -84,7 +85,7 @@ class Panel {
       h("h3", {}, "What limits"), this.limit, this.use);
     return section("what-if", "What if",
       h("p", { class: "note" }, "The measured times of batches and steps, replayed through a model of the loader with other settings."),
-      h("div", { class: "panel" }, inputs, h("div", {}, prediction, this.bars, this.took)), this.timeline.element);
+      h("div", { class: "panel" }, inputs, h("div", {}, prediction, this.bars, h("p", {}, this.took))), this.timeline.element);
   }
 
   private reset(): void {
@@ -128,15 +129,21 @@ class Panel {
       ? "No workers: the loop makes its batches itself." : LIMITS[outcome.limit];
     this.use.textContent = `Workers busy ${percent(outcome.worker_busy)}, cores ${percent(outcome.cores_busy)}; the loop waits for data ${percent(outcome.wait_ms / outcome.step_ms)} of a step.`;
     this.bars.replaceChildren(h("tbody", {}, ...this.comparison(outcome)));
-    this.took.textContent = `Simulated in ${number(ms)} ms.`;
-    this.timeline.setGroups([this.measured, { title: "Simulated", lanes: outcome.lanes, steps: [] }]);
+    this.took.textContent = `${this.accuracy()} Simulated in ${number(ms)} ms.`;
+    const simulated = { title: "Simulated", lanes: outcome.lanes, steps: [] };
+    this.timeline.setGroups(this.measured.lanes.length ? [this.measured, simulated] : [simulated]);
+  }
+
+  private accuracy(): string {
+    const off = this.baseline.step_ms / this.page.measured_step_ms - 1;
+    const warning = Math.abs(off) > DOUBTFUL ? " Take predictions as rough." : "";
+    return `For the measured setting the model is ${percent(Math.abs(off))} off.${warning}`;
   }
 
   private comparison(outcome: Outcome): HTMLElement[] {
-    const off = this.baseline.step_ms / this.page.measured_step_ms - 1;
     const rows: [string, number, string][] = [
       ["measured", this.page.measured_step_ms, "other"],
-      [`model of it, off by ${percent(Math.abs(off))}`, this.baseline.step_ms, "faint"],
+      ["modelled", this.baseline.step_ms, "faint"],
       ["predicted", outcome.step_ms, "accent"],
     ];
     const most = Math.max(...rows.map(([, ms]) => ms));

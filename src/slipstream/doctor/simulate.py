@@ -17,7 +17,7 @@ from slipstream.doctor.sharing import Clock, Process, Shared
 Limit = Literal["loop", "workers", "prefetch", "cores", "storage", "copy"]
 
 _STEPS = 200  # that count, at least
-_DRAWN_STEPS = 24
+_DRAWN_STEPS = 64
 _SLICES = 4  # a fetch takes turns between storage and core, as its samples do
 _READY_BATCHES = 2  # that lie on the device when batches are copied ahead
 _FELT = 0.05  # a wait below this share of a step is noise
@@ -108,6 +108,7 @@ class _Run:
         self.next_worker = 0
         self.taken = 0
         self.worker_of: dict[int, int] = {}  # of batches that are on their way
+        self.asked = [0] * pipeline.workers  # how many of these each worker has
         self.arrived: dict[int, None] = {}  # in order of arrival
         self.copied: deque[int] = deque()  # on the device, ahead
         self.jobs: deque[tuple[str, int, float]] = deque()  # of the device's stream
@@ -136,15 +137,12 @@ class _Run:
 
     def _send(self) -> None:
         """Ask the next worker for a batch; without order, the next one that has room."""
-        counts = [0] * self.p.workers
-        if not self.p.in_order:
-            for worker in self.worker_of.values():
-                counts[worker] += 1
         for _ in range(self.p.workers):
             worker = self.next_worker
             self.next_worker = (worker + 1) % self.p.workers
-            if counts[worker] < self.p.prefetch:
+            if self.p.in_order or self.asked[worker] < self.p.prefetch:
                 break
+        self.asked[worker] += 1
         self.worker_of[self.sent] = worker
         self.queues[worker].append((self.sent, self.fetch_times.next()))
         self.sent += 1
@@ -192,7 +190,7 @@ class _Run:
                 began = self.clock.now
                 yield self.cpu, self.p.hand_over_ms, 1.0
                 self._mark(lane, "hand-over", began, f"batch {batch}")
-            del self.worker_of[batch]
+            self.asked[self.worker_of.pop(batch)] -= 1
             self._send()
         self.taken += 1
 
@@ -273,7 +271,7 @@ class _Run:
             self.clock.wake(self.loop_process)
 
     def _mark(self, lane: str, kind: str, began: float, label: str) -> None:
-        if self.clock.now > began:
+        if self.clock.now > began and len(self.ends) >= self.skip:
             self.spans[lane].append((kind, began, self.clock.now, label))
 
     def _end_step(self) -> None:
