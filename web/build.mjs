@@ -11,7 +11,9 @@ const page = join(here, "../src/slipstream/doctor/page.html");
 
 // The same as in tests/doctor/test_page_is_fresh.py, which needs no Node.
 function sourceHash() {
-  const files = readdirSync(join(here, "src")).sort().map((name) => `src/${name}`);
+  const files = readdirSync(join(here, "src"))
+    .sort()
+    .map((name) => `src/${name}`);
   const hash = createHash("sha256");
   for (const name of [...files, "build.mjs", "package-lock.json"]) {
     hash.update(`${name}\n`);
@@ -41,8 +43,11 @@ async function makePage() {
   const style = await bundle("style.css");
   if (/<\/(script|style)/i.test(script + style)) throw new Error("the bundle would end its own element");
   const policy = [
-    "default-src 'none'", `script-src ${csp(script)}`, `style-src ${csp(style)}`,
-    "base-uri 'none'", "form-action 'none'",
+    "default-src 'none'",
+    `script-src ${csp(script)}`,
+    `style-src ${csp(style)}`,
+    "base-uri 'none'",
+    "form-action 'none'",
   ].join("; ");
   const values = { policy, style, script, source: sourceHash() };
   const template = readFileSync(join(here, "src/page.html"), "utf8");

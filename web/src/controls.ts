@@ -10,10 +10,25 @@ export interface Slider<T> {
 
 /** A slider over a list of values. */
 export function slider<T>(
-  id: string, label: string, values: T[], text: (value: T) => string, changed: () => void,
+  id: string,
+  label: string,
+  values: T[],
+  text: (value: T) => string,
+  changed: () => void,
 ): Slider<T> {
   const shown = h("output", { for: id });
-  const input = h("input", { type: "range", id, min: 0, max: values.length - 1, step: 1, value: 0, input: () => { say(); changed(); } });
+  const input = h("input", {
+    type: "range",
+    id,
+    min: 0,
+    max: values.length - 1,
+    step: 1,
+    value: 0,
+    input: () => {
+      say();
+      changed();
+    },
+  });
   const value = () => values[Number(input.value)]!;
   const say = () => {
     shown.textContent = text(value());
@@ -33,6 +48,8 @@ export function toggle(id: string, label: string, usable: boolean, changed: () =
   return {
     element: h("label", { class: "switch", for: id }, input, label),
     value: () => input.checked,
-    set: (value) => { input.checked = value; },
+    set: (value) => {
+      input.checked = value;
+    },
   };
 }

@@ -5,7 +5,9 @@ type Props = Record<string, string | number | boolean | null | ((event: Event) =
 
 /** An element. Props that are functions listen for the event of their name. */
 export function h<K extends keyof HTMLElementTagNameMap>(
-  tag: K, props: Props = {}, ...children: Child[]
+  tag: K,
+  props: Props = {},
+  ...children: Child[]
 ): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   fill(element, props, children);

@@ -21,23 +21,33 @@ export function findings(page: Page): HTMLElement {
 
 function card(finding: Finding, excerpts: Excerpt[]): HTMLElement {
   const excerpt = excerpts.find(({ where }) => where === finding.where);
-  const cost = h("div", { class: "cost" },
+  const cost = h(
+    "div",
+    { class: "cost" },
     h("strong", {}, milliseconds(finding.cost_ms)),
     h("span", { class: "track" }, bar(0, finding.share, "accent")),
-    h("span", { class: "note" }, `${percent(finding.share)} of a step`));
-  const body = h("div", { class: "body" },
+    h("span", { class: "note" }, `${percent(finding.share)} of a step`),
+  );
+  const body = h(
+    "div",
+    { class: "body" },
     h("h3", {}, finding.title),
     h("p", { class: "tags" }, h("code", {}, finding.rule), badge(finding.class), gain(finding)),
     finding.where ? place(finding.where, excerpt) : null,
     finding.places.length ? h("p", { class: "note" }, `Also at ${finding.places.join(", ")}`) : null,
     h("p", { class: "fix" }, finding.fix),
-    finding.next ? command(finding.next) : null);
+    finding.next ? command(finding.next) : null,
+  );
   return h("li", { class: "card" }, cost, body);
 }
 
 function badge(letter: Finding["class"]): HTMLElement {
   const [name, meaning] = CLASSES[letter];
-  return h("abbr", { class: "badge", title: meaning, tabindex: 0, "aria-label": `${name}: ${meaning}` }, `${letter} ${name}`);
+  return h(
+    "abbr",
+    { class: "badge", title: meaning, tabindex: 0, "aria-label": `${name}: ${meaning}` },
+    `${letter} ${name}`,
+  );
 }
 
 function gain({ gain }: Finding): HTMLElement | null {
@@ -48,16 +58,35 @@ function gain({ gain }: Finding): HTMLElement | null {
 function place(where: string, excerpt: Excerpt | undefined): HTMLElement {
   const line = Number(where.match(/:(\d+)$/)?.[1] ?? 0);
   const code = (excerpt?.lines ?? []).map(([number, text]) =>
-    h("span", { class: number === line ? "line here" : "line" },
-      h("span", { class: "gutter", "aria-hidden": "true" }, String(number)), `${text}\n`));
-  return h("figure", {}, h("figcaption", {}, h("code", {}, where)),
-    code.length ? h("pre", { tabindex: 0, "aria-label": `Code at ${where}` }, ...code) : null);
+    h(
+      "span",
+      { class: number === line ? "line here" : "line" },
+      h("span", { class: "gutter", "aria-hidden": "true" }, String(number)),
+      `${text}\n`,
+    ),
+  );
+  return h(
+    "figure",
+    {},
+    h("figcaption", {}, h("code", {}, where)),
+    code.length ? h("pre", { tabindex: 0, "aria-label": `Code at ${where}` }, ...code) : null,
+  );
 }
 
 function command(text: string): HTMLElement {
   const code = h("code", {}, text);
-  const copy = h("button", { type: "button", "aria-label": `Copy: ${text}`, click: () => void copyText(text, code, copy) }, "Copy");
-  return h("div", { class: "command" }, h("span", { class: "prompt", "aria-hidden": "true" }, "$"), code, copy);
+  const copy = h(
+    "button",
+    { type: "button", "aria-label": `Copy: ${text}`, click: () => void copyText(text, code, copy) },
+    "Copy",
+  );
+  return h(
+    "div",
+    { class: "command" },
+    h("span", { class: "prompt", "aria-hidden": "true" }, "$"),
+    code,
+    copy,
+  );
 }
 
 async function copyText(text: string, code: HTMLElement, pressed: HTMLElement): Promise<void> {
@@ -74,6 +103,8 @@ async function copyText(text: string, code: HTMLElement, pressed: HTMLElement): 
 
 function legend(): HTMLElement {
   const entries = Object.entries(CLASSES).flatMap(([letter, [name, meaning]]) => [
-    h("dt", {}, `${letter} ${name}`), h("dd", {}, meaning)]);
+    h("dt", {}, `${letter} ${name}`),
+    h("dd", {}, meaning),
+  ]);
   return h("dl", { class: "legend classes" }, ...entries);
 }

@@ -4,15 +4,31 @@ import type { Lane } from "./types";
 
 const STALLS = new Set(["next", "start", "wait", "fetch", "collate"]);
 const SHADES: Record<string, string> = {
-  forward: "compute", compute: "compute", backward: "backward", optimizer: "optimizer",
-  "zero-grad": "optimizer", clip: "optimizer", fetch: "fetch", collate: "collate",
-  copy: "copy", "hand-over": "copy", sync: "sync", launch: "launch", next: "waiting",
+  forward: "compute",
+  compute: "compute",
+  backward: "backward",
+  optimizer: "optimizer",
+  "zero-grad": "optimizer",
+  clip: "optimizer",
+  fetch: "fetch",
+  collate: "collate",
+  copy: "copy",
+  "hand-over": "copy",
+  sync: "sync",
+  launch: "launch",
+  next: "waiting",
 };
 
 export const LEGEND: [shade: string, text: string][] = [
-  ["stall", "loop waits for data"], ["compute", "forward, compute"], ["backward", "backward"],
-  ["optimizer", "optimizer"], ["copy", "copy, hand-over"], ["launch", "launch"],
-  ["sync", "waits for device"], ["fetch", "worker makes a batch"], ["other", "other"],
+  ["stall", "loop waits for data"],
+  ["compute", "forward, compute"],
+  ["backward", "backward"],
+  ["optimizer", "optimizer"],
+  ["copy", "copy, hand-over"],
+  ["launch", "launch"],
+  ["sync", "waits for device"],
+  ["fetch", "worker makes a batch"],
+  ["other", "other"],
 ];
 
 /** The name of the colour of a span: `--kind-NAME` in the style sheet. */

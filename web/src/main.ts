@@ -11,6 +11,8 @@ import { whatIf } from "./whatif";
 
 function timeline(page: Page): HTMLElement | null {
   if (page.lanes.length === 0) return null;
+  // Outer before inner: the inner one is painted over it.
+  for (const { spans } of page.lanes) spans.sort((a, b) => a[1] - b[1] || b[2] - a[2]);
   const middle = Math.floor(page.steps.length / 2);
   const from = page.steps[Math.max(0, middle - 6)]?.[0] ?? 0;
   const to = page.steps[Math.min(page.steps.length - 1, middle + 6)]?.[1] ?? Infinity;
@@ -20,7 +22,8 @@ function timeline(page: Page): HTMLElement | null {
 
 function navigation(sections: HTMLElement[]): HTMLElement {
   const links = sections.map((part) =>
-    h("a", { href: `#${part.id}` }, part.querySelector("h2")?.textContent ?? part.id));
+    h("a", { href: `#${part.id}` }, part.querySelector("h2")?.textContent ?? part.id),
+  );
   return h("nav", { "aria-label": "Parts of the report" }, ...links);
 }
 

@@ -28,7 +28,9 @@ export interface Layout {
 
 export type View = [from: number, to: number];
 
-const AXIS = 24, GAP = 3, TITLE = 26;
+const AXIS = 24,
+  GAP = 3,
+  TITLE = 26;
 const HEIGHTS = { loop: 28, device: 22, copy: 14, worker: 16 };
 const ORDER = { loop: 0, device: 1, copy: 2, worker: 3 };
 
@@ -59,12 +61,22 @@ export function xScale(view: View, layout: Layout, width: number) {
   return scaleLinear(view, [layout.gutter, width]);
 }
 
-/** The first span that ends after `time`, if spans did not nest; nested ones lie close by. */
+// Of every span, the latest end up to it: unlike the ends of nested spans, these are in order.
+const latestEnds = new WeakMap<Span[], Float64Array>();
+
+/** The first span that ends after `time`. Spans are in the order of their starts, and may nest. */
 export function firstAt(spans: Span[], time: number): number {
-  let low = 0, high = spans.length;
+  let ends = latestEnds.get(spans);
+  if (!ends) {
+    ends = new Float64Array(spans.length);
+    spans.forEach((span, index) => (ends![index] = Math.max(span[2], index ? ends![index - 1]! : -Infinity)));
+    latestEnds.set(spans, ends);
+  }
+  let low = 0,
+    high = spans.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (spans[middle]![2] <= time) low = middle + 1;
+    if (ends[middle]! <= time) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -115,7 +127,12 @@ function paintSteps(pen: CanvasRenderingContext2D, layout: Layout, view: View, w
 }
 
 function paintRow(
-  pen: CanvasRenderingContext2D, row: Row, layout: Layout, view: View, width: number, chosen: Span | null,
+  pen: CanvasRenderingContext2D,
+  row: Row,
+  layout: Layout,
+  view: View,
+  width: number,
+  chosen: Span | null,
 ): void {
   const { lane, top, height } = row;
   const x = xScale(view, layout, width);
@@ -124,9 +141,7 @@ function paintRow(
   if (height > 10) pen.fillText(lane.name, 0, top + height / 2, layout.gutter - 8);
   pen.fillStyle = colour("track");
   pen.fillRect(layout.gutter, top, width - layout.gutter, height);
-  // Outer spans end after inner ones that come later: begin some spans early, so as to miss none.
-  const first = Math.max(0, firstAt(lane.spans, view[0]) - 8);
-  for (let index = first; index < lane.spans.length; index++) {
+  for (let index = firstAt(lane.spans, view[0]); index < lane.spans.length; index++) {
     const span = lane.spans[index]!;
     if (span[1] > view[1]) break;
     if (span[2] < view[0]) continue;
@@ -137,7 +152,8 @@ function paintRow(
     const name = shade(span[0], lane.kind);
     pen.fillStyle = colour(`kind-${name}`);
     pen.fillRect(left, top, wide, height);
-    const text = name === "stall" ? `${span[0] === "next" ? "waits" : span[0]} ${number(span[2] - span[1])}` : span[0];
+    const text =
+      name === "stall" ? `${span[0] === "next" ? "waits" : span[0]} ${number(span[2] - span[1])}` : span[0];
     if (height > 10 && wide > 14 + 6.2 * text.length) {
       pen.fillStyle = colour(name === "stall" ? "on-red" : `on-${name}`) || colour("ink");
       pen.fillText(text, left + 6, top + height / 2 + 0.5, wide - 8);

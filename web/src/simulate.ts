@@ -39,7 +39,10 @@ class Draws {
   private values: number[];
   private at: number;
 
-  constructor(values: number[], private random: number) {
+  constructor(
+    values: number[],
+    private random: number,
+  ) {
     this.values = [...values];
     this.at = values.length;
   }
@@ -306,7 +309,12 @@ function streams(p: Pipeline): number {
 }
 
 function limit(
-  p: Pipeline, stepMs: number, starvedMs: number, workerBusy: number, coresBusy: number, storageBusy: number,
+  p: Pipeline,
+  stepMs: number,
+  starvedMs: number,
+  workerBusy: number,
+  coresBusy: number,
+  storageBusy: number,
 ): Limit {
   if (starvedMs < FELT * stepMs) {
     let aloneMs = sum(p.loop_ms) / p.loop_ms.length;

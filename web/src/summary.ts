@@ -10,14 +10,20 @@ export function header(page: Page): HTMLElement {
   const { report } = page;
   const name = page.script.split(/[\\/]/).pop() ?? page.script;
   document.title = `${name} \u2013 Slipstream doctor`;
-  return h("header", {},
-    h("div", { class: "masthead" },
+  return h(
+    "header",
+    {},
+    h(
+      "div",
+      { class: "masthead" },
       h("span", { class: "brand" }, "Slipstream doctor"),
       h("span", { class: "script" }, page.script),
       h("time", {}, page.began_at.replace("T", " ").slice(0, 16)),
-      themeButton()),
+      themeButton(),
+    ),
     h("h1", {}, report.verdict),
-    h("dl", { class: "facts" }, ...facts(page)));
+    h("dl", { class: "facts" }, ...facts(page)),
+  );
 }
 
 function facts(page: Page): HTMLElement[] {
@@ -50,13 +56,20 @@ export function waterfall(page: Page): HTMLElement {
   });
   const sums = [row("step", 0, total, scale, "total")];
   if (ceiling !== null) sums.push(row("ceiling", 0, ceiling, scale, "accent"));
-  return section("parts", "Where a step goes",
-    h("table", { class: "bars" }, h("tbody", {}, ...rows), h("tbody", { class: "sums" }, ...sums)));
+  return section(
+    "parts",
+    "Where a step goes",
+    h("table", { class: "bars" }, h("tbody", {}, ...rows), h("tbody", { class: "sums" }, ...sums)),
+  );
 }
 
 function row(name: string, start: number, end: number, scale: number, shade: string): HTMLElement {
-  return h("tr", {}, h("th", { scope: "row" }, name),
+  return h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, name),
     h("td", { class: "track" }, bar(start / scale, end / scale, shade)),
     h("td", { class: "number" }, milliseconds(end - start)),
-    h("td", { class: "number" }, percent((end - start) / scale)));
+    h("td", { class: "number" }, percent((end - start) / scale)),
+  );
 }

@@ -18,13 +18,22 @@ function use(theme: string): void {
 
 export function themeButton(): HTMLElement {
   const other = () => (document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-  const element = h("button", { type: "button", id: "theme", click: () => { chosen = true; use(other()); } });
+  const element = h("button", {
+    type: "button",
+    id: "theme",
+    click: () => {
+      chosen = true;
+      use(other());
+    },
+  });
   onTheme(() => {
     element.textContent = other() === "dark" ? "Dark" : "Light";
     element.setAttribute("aria-label", `Change to ${other()} colours`);
   });
   const systemDark = matchMedia("(prefers-color-scheme: dark)");
-  const follow = () => { if (!chosen) use(systemDark.matches ? "dark" : "light"); };
+  const follow = () => {
+    if (!chosen) use(systemDark.matches ? "dark" : "light");
+  };
   systemDark.addEventListener("change", follow);
   follow();
   return element;

@@ -8,7 +8,8 @@ import { firstAt, layOut, paint, xScale, type Group, type Layout, type Row, type
 import { onTheme } from "./theme";
 import type { Lane, Span } from "./types";
 
-const HINT = "Drag or arrow keys pan, + and \u2212 zoom, the wheel zooms after a click, 0 shows all; , and . go from span to span, up and down from lane to lane.";
+const HINT =
+  "Drag or arrow keys pan, + and \u2212 zoom, the wheel zooms after a click, 0 shows all; , and . go from span to span, up and down from lane to lane.";
 
 export class Timeline {
   readonly element: HTMLElement;
@@ -22,13 +23,34 @@ export class Timeline {
   private whole: View = [0, 1];
   private view: View = [0, 1];
 
-  constructor(label: string, private groups: Group[], private first: View) {
+  constructor(
+    label: string,
+    private groups: Group[],
+    private first: View,
+  ) {
     const hint = h("p", { class: "note hint" }, HINT);
-    this.box = h("div", { class: "lanes", tabindex: 0, role: "application", "aria-label": label, "aria-roledescription": "timeline" }, this.canvas, this.tip);
-    const buttons = h("div", { class: "buttons", role: "group", "aria-label": `${label}: view` },
-      button("\u2212", "Zoom out", () => this.zoom(1.6)), button("+", "Zoom in", () => this.zoom(1 / 1.6)),
-      button("\u2190", "Earlier", () => this.pan(-0.25)), button("\u2192", "Later", () => this.pan(0.25)),
-      button("All", "Show all", () => this.show(this.whole)), button("Longest wait", "Go to the longest wait of the loop", () => this.longestWait()));
+    this.box = h(
+      "div",
+      {
+        class: "lanes",
+        tabindex: 0,
+        role: "application",
+        "aria-label": label,
+        "aria-roledescription": "timeline",
+      },
+      this.canvas,
+      this.tip,
+    );
+    const buttons = h(
+      "div",
+      { class: "buttons", role: "group", "aria-label": `${label}: view` },
+      button("\u2212", "Zoom out", () => this.zoom(1.6)),
+      button("+", "Zoom in", () => this.zoom(1 / 1.6)),
+      button("\u2190", "Earlier", () => this.pan(-0.25)),
+      button("\u2192", "Later", () => this.pan(0.25)),
+      button("All", "Show all", () => this.show(this.whole)),
+      button("Longest wait", "Go to the longest wait of the loop", () => this.longestWait()),
+    );
     this.element = h("div", { class: "timeline" }, buttons, this.box, this.said, this.legend, hint);
     this.listen();
     this.setGroups(groups);
@@ -42,11 +64,16 @@ export class Timeline {
     this.groups = groups;
     this.chosen = null;
     const lanes = groups.flatMap((group) => group.lanes);
-    const end = Math.max(1e-3, ...lanes.map(({ spans }) => spans.reduce((last, span) => Math.max(last, span[2]), 0)));
+    const end = Math.max(
+      1e-3,
+      ...lanes.map(({ spans }) => spans.reduce((last, span) => Math.max(last, span[2]), 0)),
+    );
     this.whole = [0, Number.isFinite(this.first[1]) ? Math.max(end, this.first[1]) : end];
     const used = new Set(lanes.flatMap((lane) => lane.spans.map((span) => shade(span[0], lane.kind))));
     if (this.view[1] > 0) this.said.textContent = this.waitsInView();
-    this.legend.replaceChildren(...LEGEND.filter(([name]) => used.has(name)).map(([name, text]) => key(`kind ${name}`, text)));
+    this.legend.replaceChildren(
+      ...LEGEND.filter(([name]) => used.has(name)).map(([name, text]) => key(`kind ${name}`, text)),
+    );
     this.draw();
   }
 
@@ -88,7 +115,11 @@ export class Timeline {
   private waitsInView(): string {
     const shares = this.groups.flatMap(({ title, lanes }) => {
       const loop = lanes.find(({ kind }) => kind === "loop");
-      return loop ? [`${title ? `${title}: the` : "The"} loop waits for data ${percent(waitShare(loop, this.view))} of the time.`] : [];
+      return loop
+        ? [
+            `${title ? `${title}: the` : "The"} loop waits for data ${percent(waitShare(loop, this.view))} of the time.`,
+          ]
+        : [];
     });
     return `${milliseconds(this.view[1] - this.view[0])} shown. ${shares.join(" ")}`;
   }
@@ -111,7 +142,8 @@ export class Timeline {
     this.said.textContent = describe(lane, found);
     const [from, to] = this.view;
     if (found[1] < from || found[2] > to) {
-      const middle = (found[1] + found[2]) / 2, half = Math.max((to - from) / 2, (found[2] - found[1]) * 0.6);
+      const middle = (found[1] + found[2]) / 2,
+        half = Math.max((to - from) / 2, (found[2] - found[1]) * 0.6);
       this.show([middle - half, middle + half]);
     } else {
       this.draw();
@@ -133,11 +165,20 @@ export class Timeline {
 
   private listen(): void {
     const keys: Record<string, () => void> = {
-      ArrowLeft: () => this.pan(-0.15), ArrowRight: () => this.pan(0.15),
-      ArrowUp: () => this.move(-1, 0), ArrowDown: () => this.move(1, 0),
-      "+": () => this.zoom(1 / 1.6), "=": () => this.zoom(1 / 1.6), "-": () => this.zoom(1.6),
-      "0": () => this.show(this.whole), ",": () => this.move(0, -1), ".": () => this.move(0, 1),
-      Escape: () => { this.chosen = null; this.show(this.view); },
+      ArrowLeft: () => this.pan(-0.15),
+      ArrowRight: () => this.pan(0.15),
+      ArrowUp: () => this.move(-1, 0),
+      ArrowDown: () => this.move(1, 0),
+      "+": () => this.zoom(1 / 1.6),
+      "=": () => this.zoom(1 / 1.6),
+      "-": () => this.zoom(1.6),
+      "0": () => this.show(this.whole),
+      ",": () => this.move(0, -1),
+      ".": () => this.move(0, 1),
+      Escape: () => {
+        this.chosen = null;
+        this.show(this.view);
+      },
     };
     this.box.addEventListener("keydown", (event) => {
       const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : keys[event.key];
@@ -146,11 +187,15 @@ export class Timeline {
       act();
     });
     // Only after a click or with Ctrl: a page that is scrolled past must not be caught here.
-    this.box.addEventListener("wheel", (event) => {
-      if (!event.ctrlKey && document.activeElement !== this.box) return;
-      event.preventDefault();
-      this.zoom(Math.exp(Math.max(-60, Math.min(60, event.deltaY)) * 0.006), this.timeAt(event));
-    }, { passive: false });
+    this.box.addEventListener(
+      "wheel",
+      (event) => {
+        if (!event.ctrlKey && document.activeElement !== this.box) return;
+        event.preventDefault();
+        this.zoom(Math.exp(Math.max(-60, Math.min(60, event.deltaY)) * 0.006), this.timeAt(event));
+      },
+      { passive: false },
+    );
     this.listenForDrags();
   }
 
@@ -194,7 +239,8 @@ export class Timeline {
 }
 
 function waitShare(lane: Lane, [from, to]: View): number {
-  let waited = 0, until = from;
+  let waited = 0,
+    until = from;
   for (const [kind, start, end] of lane.spans) {
     if (!isStall(kind, "loop")) continue;
     waited += Math.max(0, Math.min(end, to) - Math.max(start, until));

@@ -44,19 +44,36 @@ class Panel {
   private bars = h("table", { class: "bars" });
   private use = h("p", { class: "note" });
   private took = h("span", { class: "note", id: "took" });
-  private find = button("Best setting", "Search workers and prefetch for the shortest step", () => this.search());
+  private find = button("Best setting", "Search workers and prefetch for the shortest step", () =>
+    this.search(),
+  );
   private baseline: Outcome;
   private measured: Group;
   private timeline: Timeline;
   private queued = false;
 
-  constructor(private page: Page, private base: Pipeline) {
+  constructor(
+    private page: Page,
+    private base: Pipeline,
+  ) {
     const later = () => this.later();
     this.most = Math.max(2 * Math.ceil(base.cores), base.workers);
     this.controls = {
       workers: slider("workers", "Workers", upTo(this.most), String, later),
-      prefetch: slider("prefetch", "Prefetch, batches per worker", upTo(Math.max(8, base.prefetch), 1), String, later),
-      batch: slider("batch", "Batch size", BATCHES, (scale) => `${this.batchSize(scale)} (\u00d7${scale})`, later),
+      prefetch: slider(
+        "prefetch",
+        "Prefetch, batches per worker",
+        upTo(Math.max(8, base.prefetch), 1),
+        String,
+        later,
+      ),
+      batch: slider(
+        "batch",
+        "Batch size",
+        BATCHES,
+        (scale) => `${this.batchSize(scale)} (\u00d7${scale})`,
+        later,
+      ),
       decode: slider("decode", "Decode speed", SPEEDS, (speed) => `\u00d7${speed}`, later),
       pinned: toggle("pinned", "Pinned memory", base.copy_ms > 0, later),
       ahead: toggle("ahead", "GPU prefetch", base.copy_ms > 0, later),
@@ -76,16 +93,38 @@ class Panel {
 
   private build(): HTMLElement {
     const { pinned, ahead, order, ...sliders } = this.controls;
-    const inputs = h("form", { class: "controls", "aria-label": "Settings", submit: (event) => event.preventDefault() },
+    const inputs = h(
+      "form",
+      { class: "controls", "aria-label": "Settings", submit: (event) => event.preventDefault() },
       ...Object.values(sliders).map(({ element }) => element),
       h("div", { class: "switches" }, pinned.element, ahead.element, order.element),
-      h("div", { class: "buttons" }, this.find, button("As measured", "Back to the measured setting", () => this.reset())));
-    const prediction = h("div", { class: "prediction", role: "status", "aria-live": "polite" },
-      h("p", { class: "big" }, this.step, " ", this.gain), h("p", {}, this.rate),
-      h("h3", {}, "What limits"), this.limit, this.use);
-    return section("what-if", "What if",
-      h("p", { class: "note" }, "The measured times of batches and steps, replayed through a model of the loader with other settings."),
-      h("div", { class: "panel" }, inputs, h("div", {}, prediction, this.bars, h("p", {}, this.took))), this.timeline.element);
+      h(
+        "div",
+        { class: "buttons" },
+        this.find,
+        button("As measured", "Back to the measured setting", () => this.reset()),
+      ),
+    );
+    const prediction = h(
+      "div",
+      { class: "prediction", role: "status", "aria-live": "polite" },
+      h("p", { class: "big" }, this.step, " ", this.gain),
+      h("p", {}, this.rate),
+      h("h3", {}, "What limits"),
+      this.limit,
+      this.use,
+    );
+    return section(
+      "what-if",
+      "What if",
+      h(
+        "p",
+        { class: "note" },
+        "The measured times of batches and steps, replayed through a model of the loader with other settings.",
+      ),
+      h("div", { class: "panel" }, inputs, h("div", {}, prediction, this.bars, h("p", {}, this.took))),
+      this.timeline.element,
+    );
   }
 
   private reset(): void {
@@ -105,14 +144,20 @@ class Panel {
     const scaled = batch.value() === 1 ? this.base : withBatchSize(this.base, this.batchSize(batch.value()));
     return {
       ...withPinned(withDecodeSpeed(scaled, decode.value()), pinned.value()),
-      workers: workers.value(), prefetch: prefetch.value(), copy_ahead: ahead.value(), in_order: order.value(),
+      workers: workers.value(),
+      prefetch: prefetch.value(),
+      copy_ahead: ahead.value(),
+      in_order: order.value(),
     };
   }
 
   private later(): void {
     if (this.queued) return;
     this.queued = true;
-    requestAnimationFrame(() => { this.queued = false; this.update(); });
+    requestAnimationFrame(() => {
+      this.queued = false;
+      this.update();
+    });
   }
 
   private update(): void {
@@ -125,8 +170,10 @@ class Panel {
     this.step.textContent = milliseconds(outcome.step_ms);
     this.gain.textContent = `a step, ${times(ratio)} the measured speed`;
     this.rate.textContent = `${number(outcome.samples_per_s)} samples/s; measured ${number(measuredRate)}`;
-    this.limit.textContent = chosen.workers === 0 && outcome.limit === "workers"
-      ? "No workers: the loop makes its batches itself." : LIMITS[outcome.limit];
+    this.limit.textContent =
+      chosen.workers === 0 && outcome.limit === "workers"
+        ? "No workers: the loop makes its batches itself."
+        : LIMITS[outcome.limit];
     this.use.textContent = `Workers busy ${percent(outcome.worker_busy)}, cores ${percent(outcome.cores_busy)}; the loop waits for data ${percent(outcome.wait_ms / outcome.step_ms)} of a step.`;
     this.bars.replaceChildren(h("tbody", {}, ...this.comparison(outcome)));
     this.took.textContent = `${this.accuracy()} Simulated in ${number(ms)} ms.`;
@@ -147,8 +194,15 @@ class Panel {
       ["predicted", outcome.step_ms, "accent"],
     ];
     const most = Math.max(...rows.map(([, ms]) => ms));
-    return rows.map(([name, ms, shade]) => h("tr", {}, h("th", { scope: "row" }, name),
-      h("td", { class: "track" }, bar(0, ms / most, shade)), h("td", { class: "number" }, milliseconds(ms))));
+    return rows.map(([name, ms, shade]) =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, name),
+        h("td", { class: "track" }, bar(0, ms / most, shade)),
+        h("td", { class: "number" }, milliseconds(ms)),
+      ),
+    );
   }
 
   private search(): void {
@@ -181,8 +235,14 @@ function window(page: Page): Group {
   const end = shown[shown.length - 1]?.[1] ?? Infinity;
   const lanes = page.lanes.map((lane) => ({
     ...lane,
-    spans: lane.spans.filter((span) => span[2] > begin && span[1] < end)
-      .map(([kind, start, stop, label]): [string, number, number, string] => [kind, Math.max(0, start - begin), Math.min(end, stop) - begin, label]),
+    spans: lane.spans
+      .filter((span) => span[2] > begin && span[1] < end)
+      .map(([kind, start, stop, label]): [string, number, number, string] => [
+        kind,
+        Math.max(0, start - begin),
+        Math.min(end, stop) - begin,
+        label,
+      ]),
   }));
   return { title: "Measured", lanes, steps: shown.map(([start, stop]) => [start - begin, stop - begin]) };
 }
