@@ -44,6 +44,7 @@ export function isStall(kind: string, lane: Lane["kind"]): boolean {
 /** The same for a part of the step, whose name is in words. */
 export function partShade(name: string): string {
   if (name === "unattributed") return "unattributed";
+  if (/wait/i.test(name) && /device|gpu/i.test(name)) return "sync";
   if (/wait|data|next|load|fetch|stall/i.test(name)) return "stall";
   const kind = Object.keys(SHADES).find((kind) => name.toLowerCase().includes(kind));
   return kind ? SHADES[kind]! : "other";

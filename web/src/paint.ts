@@ -14,6 +14,7 @@ export interface Group {
 
 export interface Row {
   lane: Lane;
+  name: string;
   top: number;
   height: number;
 }
@@ -31,6 +32,7 @@ export type View = [from: number, to: number];
 const AXIS = 24,
   GAP = 3,
   TITLE = 26;
+const MANY = 18; // workers whose lanes are thin
 const HEIGHTS = { loop: 28, device: 22, copy: 14, worker: 16 };
 const ORDER = { loop: 0, device: 1, copy: 2, worker: 3 };
 
@@ -43,11 +45,12 @@ export function layOut(groups: Group[], width: number): Layout {
       top += TITLE;
     }
     const begin = top;
-    const many = lanes.length > 20;
+    const workers = lanes.filter(({ kind }) => kind === "worker");
     for (const lane of [...lanes].sort((a, b) => ORDER[a.kind] - ORDER[b.kind])) {
-      const thin = many && lane.kind === "worker";
+      const thin = workers.length > MANY && lane.kind === "worker";
       const height = thin ? 6 : HEIGHTS[lane.kind];
-      layout.rows.push({ lane, top, height });
+      const name = !thin ? lane.name : lane === workers[0] ? `${workers.length} workers` : "";
+      layout.rows.push({ lane, name, top, height });
       top += height + (thin ? 1 : GAP);
     }
     layout.bands.push({ steps, top: begin, bottom: top });
@@ -138,7 +141,7 @@ function paintRow(
   const x = xScale(view, layout, width);
   pen.textAlign = "left";
   pen.fillStyle = colour(lane.kind === "loop" || lane.kind === "device" ? "ink" : "muted");
-  if (height > 10) pen.fillText(lane.name, 0, top + height / 2, layout.gutter - 8);
+  pen.fillText(row.name, 0, top + Math.max(height, 12) / 2, layout.gutter - 8);
   pen.fillStyle = colour("track");
   pen.fillRect(layout.gutter, top, width - layout.gutter, height);
   for (let index = firstAt(lane.spans, view[0]); index < lane.spans.length; index++) {

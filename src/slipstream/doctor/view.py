@@ -74,7 +74,7 @@ class ExcerptView(TypedDict):
 
 
 class RungView(TypedDict):
-    """A step of the ladder, with its interval."""
+    """A step of the ladder, with its 95 % interval."""
 
     name: str
     ms: float
