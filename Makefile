@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CHECKS := build/sanitize
 
+WEB := web/node_modules/.package-lock.json
 NATIVE := $(wildcard native/*.cpp native/*.h)
 KERNELS := $(wildcard src/slipstream/cuda/kernels/*)
 NATIVE_ALL := $(NATIVE) $(wildcard native/tests/*.cpp native/tests/*.h native/tests/fuzz/*.cpp benchmarks/*.cpp)
@@ -17,7 +18,7 @@ BUILT := $(VENV)/built.stamp
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-gpu bench bench-gpu lint format stub build clean distclean
-.PHONY: check-python check-native check-stub test-native test-python
+.PHONY: web check-web check-browser check-python check-native check-stub test-native test-python
 
 help:  ## list the targets
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,7 +53,7 @@ build/peers/installed.stamp: constraints.txt Makefile
 	build/peers/bin/pip install --quiet --constraint constraints.txt pillow numpy opencv-python-headless xxhash
 	@touch $@
 
-lint: check-python check-native check-stub  ## ruff, mypy, clang-format, codespell, stale stub
+lint: check-python check-native check-stub check-web  ## ruff, mypy, clang-format, codespell, stale stub and page
 
 format: $(INSTALLED)  ## rewrite Python and C++ in the project's style
 	$(BIN)/ruff check --fix --exit-zero .
@@ -61,6 +62,9 @@ format: $(INSTALLED)  ## rewrite Python and C++ in the project's style
 
 stub: $(BUILT)  ## write the type stub of the extension again
 	$(STUBGEN) -o $(STUB)
+
+web: $(WEB)  ## build the page of the report again; needs node
+	cd web && npm run --silent build
 
 build: $(BUILT)  ## virtual environment and extension, nothing else
 
@@ -87,6 +91,17 @@ check-stub: $(BUILT)
 	@diff -u $(STUB) build/_native.pyi || { \
 	  echo "$(STUB) does not describe the extension any more. Run: make stub" >&2; exit 1; }
 
+# Without node a test still compares the hash of the sources that the page carries.
+check-web: $(if $(shell command -v npm),$(WEB))
+	$(if $(shell command -v npm),cd web && npm run --silent check)
+
+$(WEB): web/package.json web/package-lock.json
+	cd web && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+check-browser:
+	@sh packaging/check_browser.sh
+
 test-native: $(BUILT)
 	@mkdir -p build
 	@$(BIN)/cmake -G Ninja -S . -B $(CHECKS) -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
@@ -95,7 +110,7 @@ test-native: $(BUILT)
 	$(BIN)/cmake --build $(CHECKS)
 	$(BIN)/ctest --test-dir $(CHECKS) --output-on-failure --no-tests=error
 
-test-python: $(BUILT)
+test-python: $(BUILT) check-browser
 	$(BIN)/python -m pytest
 
 # torch by itself first, so that no later requirement has a say in which build of it is taken.
