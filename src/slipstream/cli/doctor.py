@@ -1,6 +1,7 @@
 """`slipstream doctor`: what is slow in an unmodified script, and what it costs."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -45,7 +46,9 @@ def doctor(
     from rich.console import Console
 
     from slipstream.doctor.capture import save_capture
+    from slipstream.doctor.html import write_page
     from slipstream.doctor.launch import launch, parse_target
+    from slipstream.doctor.page import page_of
     from slipstream.doctor.report import make_report
     from slipstream.doctor.text import print_report
 
@@ -62,11 +65,16 @@ def doctor(
         seconds=None if full else seconds,
         examines=examine,
     )
+    rank = int(os.environ.get("RANK", "0"))
+    if rank:
+        html, json_file = (p.with_stem(f"{p.stem}-rank{rank}") for p in (html, json_file))
     report = make_report(launched.capture)
     json_file.write_text(json.dumps(report, indent=1) + "\n")
     if capture_file is not None:
         save_capture(launched.capture, capture_file)
-    print_report(report, Console(stderr=True, highlight=False), page=None)
+    write_page(page_of(launched.capture, report), html)
+    if not rank:
+        print_report(report, Console(stderr=True, highlight=False), page=str(html))
     sys.stdout.flush()
     if launched.exit_code:
         raise typer.Exit(launched.exit_code)

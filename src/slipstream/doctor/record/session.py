@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from slipstream.doctor.attribute import loop_loader
-from slipstream.doctor.capture import Capture, Loader, Process, Span, capture_from
+from slipstream.doctor.capture import NEXT, Capture, Loader, Process, Span, capture_from
 from slipstream.doctor.record import counters, loaders
 from slipstream.doctor.record.ladder import Ladder
 from slipstream.doctor.record.loaders import LoaderHooks
@@ -62,6 +62,7 @@ class Session:
         self._batches: dict[int, int] = {}
         self._optimizer_steps = 0
         self._first: int | None = None
+        self._first_cpu = self._latest = self._latest_cpu = 0
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
@@ -135,6 +136,7 @@ class Session:
             memory=self._memory,
             ladder=[] if self.ladder is None else self.ladder.rungs(),
         )
+        capture.settings["loop_cores"] = self._loop_cores(spans)
         capture.overhead = self._overhead(spans, length)
         throttled = counters.throttled()
         if throttled is not None and self._throttled is not None:
@@ -181,7 +183,9 @@ class Session:
     def after_batch(self, loader: int) -> None:
         """The loop got one."""
         now = time.perf_counter_ns()
-        self._first = self._first or now
+        if self._first is None:
+            self._first, self._first_cpu = now, time.process_time_ns()
+        self._latest, self._latest_cpu = now, time.process_time_ns()
         self._batches[loader] = self._batches.get(loader, 0) + 1
         if now - self._memory_at > _MEMORY_NS:
             self._memory_at = now
@@ -215,6 +219,15 @@ class Session:
         if cuda_is_in_use():
             on_device = int(torch.cuda.memory_allocated())
         self._memory.append([now, resident, on_device])
+
+    def _loop_cores(self, spans: list[Span]) -> float:
+        """Cores that this process kept busy while its loop did not wait for batches."""
+        if self._first is None or self._latest == self._first:
+            return 1.0
+        waits = [s for s in spans if s.kind == NEXT and self._first <= s.start < self._latest]
+        wall = self._latest - self._first - sum(s.end - s.start for s in waits)
+        cpu = self._latest_cpu - self._first_cpu - sum(s.cpu or 0 for s in waits)
+        return max(0.1, cpu / max(1, wall))
 
     def _overhead(self, spans: list[Span], length: int) -> dict[str, Any]:
         """What the hooks of the loop's process took of its time: counted, at the price of one."""

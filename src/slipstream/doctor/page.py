@@ -1,0 +1,158 @@
+"""Fills the page of a report: lanes, excerpts, and what the simulation starts from."""
+
+import dataclasses
+import linecache
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream.doctor.attribute import LOADING, Attribution, Loading, attribute
+from slipstream.doctor.capture import COPY, FETCH, NEXT, Capture, Process
+from slipstream.doctor.pipeline import Pipeline
+from slipstream.doctor.view import ExcerptView, LaneView, PageView, SpanValues
+
+_MS = 1e-6
+_SHOWN_STEPS = 40
+_MOST_SPANS = 4000
+_MOST_TIMES = 400
+_AROUND = 0  # lines more than those that findings name: none, a report is passed around
+_LONGEST_LINE = 200
+
+
+def page_of(capture: Capture, report: dict[str, Any]) -> PageView:
+    """The page's data. Of the user's source it has the lines around places that findings name."""
+    attribution = attribute(capture)
+    shown = attribution.steps[:_SHOWN_STEPS]
+    begin = shown[0].host[0] if shown else 0
+    end = shown[-1].host[1] if shown else 0
+    report_keys = (
+        "schema", "verdict", "step_ms", "ceiling_ms", "parts", "findings", "healthy", "overhead",
+        "machine",
+    )  # fmt: skip
+    return {
+        "report": {key: report[key] for key in report_keys},  # type: ignore[typeddict-item]
+        "script": capture.script,
+        "began_at": capture.began_at,
+        "clock": "device" if capture.clock == "device" else "host",
+        "lanes": _lanes(capture, attribution, begin, end),
+        "steps": [((s.host[0] - begin) * _MS, (s.host[1] - begin) * _MS) for s in shown],
+        "excerpts": _excerpts([f["where"] for f in report["findings"] if f["where"]]),
+        "ladder": report["ladder"],
+        "memory": [
+            (at * _MS, resident / 1e6, on_device / 1e6 if capture.clock == "device" else None)
+            for at, resident, on_device in capture.memory
+        ],
+        "storage": capture.storage,  # type: ignore[typeddict-item]
+        "pipeline": _pipeline(capture, attribution),
+        "measured_step_ms": attribution.step_ms,
+    }
+
+
+def _lanes(capture: Capture, attribution: Attribution, begin: int, end: int) -> list[LaneView]:
+    spans = [s for s in capture.spans if s.end > begin and s.start < end]
+    spans.sort(key=lambda span: (span.start, -span.end))
+    lanes: list[LaneView] = [
+        {
+            "name": "loop",
+            "kind": "loop",
+            "spans": [
+                _span(s.kind, s.start - begin, s.end - begin, _label(s.kind, s.detail))
+                for s in spans[:_MOST_SPANS]
+            ],
+        }
+    ]
+    copies = [_span(COPY, s.start - begin, s.end - begin, "copy") for s in spans if s.kind == COPY]
+    if copies:
+        lanes.append({"name": "copies", "kind": "copy", "spans": copies})
+    loading = attribution.loading
+    for process in loading.processes if loading is not None else ():
+        if process.number is not None:
+            lanes.append(_worker_lane(process, begin, end))
+    return lanes
+
+
+def _worker_lane(process: Process, begin: int, end: int) -> LaneView:
+    spans = [
+        _span(FETCH, start - begin, stop - begin, f"batch {number} of this worker")
+        for number, start, stop, *_ in process.batches
+        if stop > begin and start < end
+    ]
+    return {"name": f"worker {process.number}", "kind": "worker", "spans": spans[:_MOST_SPANS]}
+
+
+def _span(kind: str, start: int, end: int, label: str) -> SpanValues:
+    return kind, round(start * _MS, 3), round(end * _MS, 3), label
+
+
+def _label(kind: str, detail: Any) -> str:
+    if kind == NEXT:
+        return "waits for a batch" if detail[2] >= 0 else "end of the epoch"
+    return kind
+
+
+def _excerpts(places: Sequence[str]) -> list[ExcerptView]:
+    found: list[ExcerptView] = []
+    for where in dict.fromkeys(places):
+        file, _, number = where.rpartition(":")
+        if not number.isdigit():
+            continue
+        line = int(number)
+        text = linecache.getlines(str(Path(file).absolute()))
+        lines = [
+            (k, text[k - 1].rstrip("\n")[:_LONGEST_LINE])
+            for k in range(max(1, line - _AROUND), min(len(text), line + _AROUND) + 1)
+        ]
+        if lines:
+            found.append({"where": where, "lines": lines})
+    return found
+
+
+def _pipeline(capture: Capture, attribution: Attribution) -> dict[str, Any] | None:
+    pipeline = pipeline_of(capture, attribution)
+    return None if pipeline is None else dataclasses.asdict(pipeline)
+
+
+def pipeline_of(capture: Capture, attribution: Attribution) -> Pipeline | None:
+    """What the simulation starts from; None without a loader that was watched."""
+    loading = attribution.loading
+    if loading is None or not attribution.steps or loading.batch_ms <= 0:
+        return None
+    loader = loading.loader
+    fetches = [
+        max(0.0, (end - start - delay) * _MS)
+        for process in loading.processes
+        for _, start, end, _, delay in process.batches
+    ]
+    waits = {LOADING, "copy"}
+    loops = [
+        max(0.0, (s.end - s.start - sum(s.parts.get(part, 0) for part in waits)) * _MS)
+        for s in attribution.steps
+    ]
+    on_device = capture.clock == "device"
+    return Pipeline(
+        workers=loader.workers,
+        prefetch=loader.prefetch or 2,
+        batch_size=loader.batch_size or max(1, round(loading.samples)),
+        cores=float(capture.machine.get("usable_cores", 1)),
+        fetch_ms=tuple(_thinned(fetches)),
+        loop_ms=tuple(_thinned(loops)),
+        fetch_cpu_share=min(1.0, loading.cpu_ms / max(loading.batch_ms - loading.delay_ms, 1e-6)),
+        decode_share=_decode_share(loading),
+        hand_over_ms=loading.hand_over_ms,
+        loop_cores=1.0 if on_device else float(capture.settings.get("loop_cores", 1.0)),
+        copy_ms=attribution.of("copy"),
+        pinned=loader.pin_memory,
+        device=on_device,
+        launch_ms=0.5 * min(loops, default=0.0) if on_device else 0.0,
+    )
+
+
+def _decode_share(loading: Loading) -> float:
+    decoding = sum(ms for name, ms in loading.stages.items() if name.startswith("decode"))
+    return min(1.0, decoding / loading.batch_ms)
+
+
+def _thinned(times: Sequence[float]) -> list[float]:
+    """At most so many, spread over all."""
+    stride = max(1, -(-len(times) // _MOST_TIMES))
+    return [round(time, 4) for time in times[::stride]]
