@@ -8,7 +8,8 @@ from slipstream.doctor.rules.storage import reading_ms
 NAME = "cold-reads"
 HEALTHY = "samples come from the page cache"
 _LEAST_BYTES = 64 << 10  # of a batch
-_LEAST_SHARE = 0.3
+_LEAST_SHARE = 0.3  # of the bytes
+_LEAST_TIME = 0.2  # of a batch
 
 
 def find(case: Case) -> list[Finding]:
@@ -19,7 +20,7 @@ def find(case: Case) -> list[Finding]:
     if loading.read_bytes < max(_LEAST_BYTES, _LEAST_SHARE * loading.read_chars):
         return []
     spent = min(reading_ms(loading), loading.blocked_ms)
-    if spent < _LEAST_SHARE * loading.batch_ms:
+    if spent < _LEAST_TIME * loading.batch_ms:
         return []
     cost = case.gain_without(spent)
     if not is_worth(case, cost):

@@ -8,6 +8,7 @@ from slipstream.doctor.rules.jitter import is_fast_enough, is_uneven, slow_sampl
 NAME = "shallow-prefetch"
 HEALTHY = "workers are far enough ahead"
 _DEEP = 8
+_MOST_DELAY = 0.3  # of a batch
 _LEAST_SHARE = 0.5  # of the waiting time that has to go away
 
 
@@ -19,6 +20,8 @@ def find(case: Case) -> list[Finding]:
     prefetch = loading.loader.prefetch or 2
     if prefetch >= _DEEP or not is_uneven(case):
         return []
+    if loading.delay_ms > _MOST_DELAY * loading.batch_ms:
+        return []  # uneven because cores are short
     if prefetch > 1 and slow_samples(loading) is not None:
         return []  # the queue is as deep as usual: it is the samples
     cost = case.gain_if(case.step_if(prefetch=_DEEP))

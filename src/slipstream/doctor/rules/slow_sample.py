@@ -19,6 +19,8 @@ def find(case: Case) -> list[Finding]:
     slow = slow_samples(loading)
     if slow is None or slow.time_share < _LEAST_SHARE:
         return []
+    if slow.time_share * loading.batch_ms < 2 * loading.delay_ms:
+        return []  # they may have waited for a core, no more
     cost = case.gain_without(slow.time_share * loading.batch_ms)
     if not is_worth(case, cost) or shallow_prefetch.find(case):
         return []

@@ -29,7 +29,7 @@ def find(case: Case) -> list[Finding]:
         return []
     own_code = stage == "dataset"
     if own_code:
-        waits = stage_blocked_ms(loading, stage) > 0.5 * loading.stages[stage]
+        waits = stage_blocked_ms(loading, stage) > 0.3 * loading.stages[stage]
         # That it waits for storage, or that there are too few to do it, is another cause.
         if waits or too_few_workers.find(case):
             return []
