@@ -151,7 +151,9 @@ def test_nothing_at_all() -> None:
 def test_what_workers_take() -> None:
     process = Process(
         7, 0, 0, busy=60 * MS, batch_count=3, samples=24, run_delay=6 * MS,
-        stages={"dataset": StageTimes(24, 48 * MS, 12 * MS), "collate": StageTimes(3, 9 * MS, 9 * MS)},
+        stages={
+            "dataset": StageTimes(24, 48 * MS, 12 * MS), "collate": StageTimes(3, 9 * MS, 9 * MS),
+        },
         batches=[[k, 0, 20 * MS, 8 * MS, 2 * MS] for k in range(3)],
     )  # fmt: skip
     found = attribute(capture_of(steps(10).spans, processes=[process])).loading

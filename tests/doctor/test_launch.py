@@ -142,7 +142,8 @@ def test_the_ladder(tmp_path: Path) -> None:
         .read_text()
         .replace(
             "        optimizer.step()\n",
-            "        optimizer.step()\n        torch.save(model, 'saved.pt')\n        print('step')\n"
+            "        optimizer.step()\n        torch.save(model, 'saved.pt')\n"
+            "        print('step')\n"
             "        open('log.txt', 'a').write('x')\n",
         )
     )

@@ -13,7 +13,16 @@ from typing import Any
 import torch
 
 from slipstream.doctor.attribute import loop_loader
-from slipstream.doctor.capture import NEXT, Capture, Loader, Process, Span, capture_from
+from slipstream.doctor.capture import (
+    COLLATE,
+    FETCH,
+    NEXT,
+    Capture,
+    Loader,
+    Process,
+    Span,
+    capture_from,
+)
 from slipstream.doctor.record import counters, loaders
 from slipstream.doctor.record.ladder import Ladder
 from slipstream.doctor.record.loaders import LoaderHooks
@@ -66,9 +75,9 @@ class Session:
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
-        self._sampler = Sampler(_SAMPLE_S, lambda: self.trace.current)
+        self._sampler = Sampler(_SAMPLE_S, self._stage)
         self._folder = Path(tempfile.mkdtemp(prefix="slipstream-doctor-"))
-        self._own = Process(os.getpid(), -1, None)
+        self.own = Process(os.getpid(), -1, None)
         self.examines = examines
         self.on_batch: Callable[[], None] | None = None  # told when the loop got a batch
         self._light = light
@@ -88,7 +97,7 @@ class Session:
         self._loader_hooks.install()
         self._loop_hooks.install()
         if not self._light:
-            self._opens = OpenCount(self._own, self.rungs)
+            self._opens = OpenCount(self.own, self.rungs)
             self._sampler.start()
         self.trace.is_on = True
 
@@ -235,16 +244,12 @@ class Session:
         return {"share": cost / max(1, length), "how": "hooks counted, and one of them timed"}
 
     def _own_processes(self) -> list[Process]:
-        found = []
-        for reading in self._loader_hooks.readings:
-            process = reading.finished()
-            process.opens, process.opened_again = self._own.opens, self._own.opened_again
-            process.folders = self._own.folders
-            found.append(process)
-        # The stages of a process are together: those of its first reading stand for all.
-        for later in found[1:]:
-            later.stages = {}
-        return found
+        return [reading.finished() for reading in self._loader_hooks.readings]
+
+    def _stage(self) -> str:
+        """What the loop is at; where it reads its own samples, the stage of that."""
+        current = self.trace.current
+        return self.log.current or current if current in (FETCH, COLLATE) else current
 
     def _workers(self) -> list[Process]:
         found = []
