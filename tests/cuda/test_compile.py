@@ -1,5 +1,6 @@
 """Kernels for the GPU at hand: what is said where there is none, and how they are kept on disk."""
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ class Gpu:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: self.capability)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+        monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
         monkeypatch.setattr(compiling.metadata, "version", lambda name: "1.0")
         package, core = ModuleType("cuda"), ModuleType("cuda.core")
         package.core = core  # type: ignore[attr-defined]

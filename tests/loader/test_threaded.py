@@ -55,23 +55,54 @@ def test_no_more_than_the_depth_is_made_ahead() -> None:
     batches.close()
 
 
-@pytest.mark.parametrize(("group", "depth"), [(2, 4), (3, 3), (4, 2), (100, 8)])
-def test_groups(group: int, depth: int) -> None:
+@pytest.mark.parametrize(("samples", "depth"), [(2, 4), (3, 3), (4, 2), (100, 8)])
+def test_groups(samples: int, depth: int) -> None:
     seen: list[list[int]] = []
 
     def make_group(group: Sequence[Task]) -> list[Made | BaseException]:
         seen.append([task.key for task in group])
         return [ValueError("four") if task.key == 4 else Made(task.key, 1) for task in group]
 
-    batches = ThreadedBatches(make_group, tasks(11), threads=2, depth=depth, group=group)
+    batches = ThreadedBatches(make_group, tasks(11), threads=2, depth=depth, group=lambda: samples)
     assert [next(batches)[1].batch for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="four"):
         next(batches)
     assert [made.batch for _, made in batches] == list(range(5, 11))
     sizes = [len(keys) for keys in sorted(seen)]
     assert sizes[0] == 1
-    assert all(size == group for size in sizes[1:-1])
+    assert all(size == samples for size in sizes[1:-1])
     assert sum(sizes) == 11
+
+
+def test_groups_are_counted_in_samples() -> None:
+    sizes = [3, 5, 1, 8, 20, 2, 2, 2, 0, 4]
+    seen: list[list[int]] = []
+
+    def make_group(group: Sequence[Task]) -> list[Made | BaseException]:
+        seen.append([len(task.indices) for task in group])
+        return [Made(task.key, 1) for task in group]
+
+    made = (Task(k, [0] * size, k + 1) for k, size in enumerate(sizes))
+    batches = ThreadedBatches(make_group, made, threads=1, depth=1, group=lambda: 8)
+    assert [batch.batch for _, batch in batches] == list(range(len(sizes)))
+    assert [size for group in seen for size in group] == sizes
+    assert all(sum(group[:-1]) <= 8 for group in seen)
+    assert max(len(group) for group in seen) > 2
+
+
+def test_a_sampler_that_is_ahead_is_not_much_ahead() -> None:
+    drawn = []
+
+    def watched() -> Iterator[Task]:
+        for task in tasks(500):
+            drawn.append(task.key)
+            yield task
+
+    batches = ThreadedBatches(one_by_one(make), watched(), threads=2, depth=3, group=lambda: 10)
+    for delivered in range(1, 60):
+        next(batches)
+        assert len(drawn) <= delivered + 3 * 10
+    batches.close()
 
 
 def test_errors_come_in_their_place_and_the_rest_goes_on() -> None:

@@ -142,6 +142,7 @@ def _ours(make: Maker) -> Rule:
         step = make(transform, op)
         if isinstance(step, Mix) and draft.finish.kind != "float":
             raise NotLowered("mixes floats, and pictures are bytes before ToTensor")
+        _check_bytes(draft, step)
         return draft.add_batch_step(step), _shown(transform)
 
     return rule
@@ -154,10 +155,20 @@ def _theirs(make: Maker, *, wants_tensor: bool = False) -> Rule:
         if wants_tensor and not draft.is_tensor:
             raise NotLowered("wants a tensor, but the picture is none yet")
         step, name = make(transform, op), _shown(transform)
+        _check_bytes(draft, step)
         note = f"{name} has our random numbers and the rounding of torchvision's tensors"
         return draft.add_batch_step(step, note), name
 
     return rule
+
+
+def _check_bytes(draft: Draft, step: BatchStep) -> None:
+    if not isinstance(step, Erase) or draft.finish.kind == "float":
+        return
+    if not all(0 <= number <= 255 for number in step.value):
+        raise NotLowered(
+            f"fills with {step.value}, and pictures are bytes from 0 to 255 before ToTensor"
+        )
 
 
 def _shown(transform: Any) -> str:

@@ -37,7 +37,9 @@ def apply_chain(
         from slipstream.augment.fused import can_fuse, run_chain
 
         if can_fuse(pixels, chain):
-            return run_chain(pixels, chain, dtype=dtype, memory_format=memory_format)
+            # Kernels are launched on the current device.
+            with torch.cuda.device(pixels.device):
+                return run_chain(pixels, chain, dtype=dtype, memory_format=memory_format)
     for stage, drawn in chain:
         if isinstance(stage, Finish):
             pixels = stage.apply_to_batch(pixels)

@@ -54,7 +54,7 @@ class Finish:
         """
         if self.kind != "float":
             return None
-        every_byte = torch.arange(256, dtype=torch.uint8).expand(3, 1, 256)
+        every_byte = torch.arange(256, dtype=torch.uint8, device="cpu").expand(3, 1, 256)
         return self._values(every_byte).reshape(3, 256).contiguous()
 
     def apply(self, pixels: npt.NDArray[np.uint8]) -> "npt.NDArray[np.uint8] | torch.Tensor":
@@ -120,10 +120,11 @@ class Finish:
 @functools.lru_cache(maxsize=64)
 def byte_values(finish: Finish | None, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """What each byte becomes in each channel, [3, 256] on a device; without floats it stays."""
-    table = None if finish is None else finish.table()
-    if table is None:
-        table = torch.arange(256, dtype=torch.uint8).expand(3, 256)
-    values = table.to(dtype).contiguous().to(device)
+    with torch.inference_mode(False):
+        table = None if finish is None else finish.table()
+        if table is None:
+            table = torch.arange(256, dtype=torch.uint8, device="cpu").expand(3, 256)
+        values = table.to(dtype).contiguous().to(device)
     if device.type == "cuda":
         # Made on whichever stream came first, used on others.
         torch.cuda.current_stream(device).synchronize()
@@ -131,7 +132,8 @@ def byte_values(finish: Finish | None, dtype: torch.dtype, device: torch.device)
 
 
 def _by_channel(values: Channels, device: torch.device | None = None) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
+    where = device or torch.device("cpu")
+    return torch.tensor(values, dtype=torch.float32, device=where).view(-1, 1, 1)
 
 
 @functools.lru_cache(maxsize=64)
@@ -141,10 +143,15 @@ def _constants(
     """The divisor and each (mean, std), as tensors: divided by a number, CUDA multiplies by its
     reciprocal instead.
     """
-    made = (
-        _by_channel((255.0,), device),
-        [(_by_channel(mean, device), _by_channel(std, device)) for mean, std in finish.normalize],
-    )
+    # Kept for all: those of inference mode could not be used outside of it.
+    with torch.inference_mode(False):
+        made = (
+            _by_channel((255.0,), device),
+            [
+                (_by_channel(mean, device), _by_channel(std, device))
+                for mean, std in finish.normalize
+            ],
+        )
     if device.type == "cuda":
         # Made on whichever stream came first, used on others.
         torch.cuda.current_stream(device).synchronize()

@@ -38,6 +38,7 @@ _JITTER = (_BRIGHTNESS, _CONTRAST, _SATURATION, _HUE)
 # A plan: a sum of two words, a box of four, flips, a word left over, codes, amounts.
 _BOX, _FLIPS, _CODES = 2, 6, 8
 
+_LARGEST = 1 << 31
 _LETTERS = {Mirror: "M", Jitter: "J", Grayscale: "G", Erase: "E"}
 _KNOWN = re.compile("M?(?!.*(J.*J|G.*G|E.*E))[JGE]*F?E?")
 
@@ -46,7 +47,14 @@ def can_fuse(pixels: torch.Tensor, chain: Sequence[Link]) -> bool:
     """Whether the kernels know this chain: bytes come in, flips come first, colours change before
     floats are made, contrast at most once.
     """
-    return pixels.dtype == torch.uint8 and _KNOWN.fullmatch(_spelled(chain)) is not None
+    is_known = pixels.dtype == torch.uint8 and _KNOWN.fullmatch(_spelled(chain)) is not None
+    return is_known and _reach(pixels) < _LARGEST
+
+
+def _reach(pixels: torch.Tensor) -> int:
+    """How far apart the bytes of a picture lie: the kernels count that in 32 bits."""
+    sizes = zip(pixels.shape[1:], pixels.stride()[1:], strict=True)
+    return sum((size - 1) * step for size, step in sizes)
 
 
 def _spelled(chain: Sequence[Link]) -> str:
@@ -83,8 +91,9 @@ def run_chain(
     erases_after = "FE" in spelled
     steps = 4 * spelled.count("J") + spelled.count("G") + spelled.count("E") - erases_after
     empty = torch.zeros(
-        (len(pixels), _CODES + 2 * steps), dtype=torch.int32, pin_memory=pixels.is_cuda
-    )
+        (len(pixels), _CODES + 2 * steps), dtype=torch.int32, pin_memory=pixels.is_cuda,
+        device="cpu",
+    )  # fmt: skip
     plans = _plans(chain, flips, empty, erases_after=erases_after)
     _run_plans(pixels, out, _moved(plans, pixels.device), chain)
     return out

@@ -17,6 +17,7 @@ from slipstream.augment.whole_batch import apply_to_batch, torch_random
 from slipstream.errors import UsageError
 
 _BATCH_AXES = 4
+_CHANNELS = 3
 _draw = torch_random(1)
 
 
@@ -62,7 +63,10 @@ def _on_picture(lowered: Lowered, what: object, picture: Any) -> Any:
 
 
 def _on_tensor(op: Op, picture: torch.Tensor) -> torch.Tensor:
-    if isinstance(op, Normalize):
+    _refuse_mixing(lower(op, exact=True))
+    if picture.ndim == _BATCH_AXES - 1 and picture.shape[0] == _CHANNELS:
+        return apply_to_batch([op], picture.unsqueeze(0))[0]
+    if isinstance(op, Normalize) and picture.is_floating_point():
         mean, std = (
             torch.tensor(values, dtype=picture.dtype, device=picture.device).view(-1, 1, 1)
             for values in (op.mean, op.std)
@@ -72,7 +76,6 @@ def _on_tensor(op: Op, picture: torch.Tensor) -> torch.Tensor:
         axis = -1 if isinstance(op, RandomHorizontalFlip) else -2
         return picture.flip(axis) if float(torch.rand(())) < op.p else picture
     lowered = lower(op, exact=True)
-    _refuse_mixing(lowered)
     if not lowered.stages:
         raise UsageError(f"{op} wants a Pillow picture, got a tensor. Put it before ToTensor.")
     values = picture if picture.dtype == torch.uint8 else picture.to(torch.float32)

@@ -26,10 +26,11 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 def apply_to_batch(ops: Sequence[Op], pixels: torch.Tensor) -> torch.Tensor:
     """All of them on [N, 3, H, W], bytes or floats between 0 and 1, in any strides, where they are.
 
-    Without ToTensor the result has the type of `pixels`. It may share memory with them where there
-    is nothing to do. Raises `UsageError` for what takes more than the pixels of such a batch.
+    Without ToTensor the result has the type of `pixels`. Raises `UsageError` for what takes more
+    than the pixels of such a batch.
     """
     _check(ops, pixels)
+    given = pixels
     is_last = pixels.is_contiguous(memory_format=torch.channels_last)
     if pixels.dtype != torch.uint8:
         memory_format = torch.channels_last if is_last else torch.contiguous_format
@@ -45,7 +46,9 @@ def apply_to_batch(ops: Sequence[Op], pixels: torch.Tensor) -> torch.Tensor:
     result = lowered.result
     if result.kind != "float":
         result = replace(result, kind="uint8", channels_last=is_last)
-    return _drawn(lowered, result, pixels)
+    made = _drawn(lowered, result, pixels)
+    # Never the caller's own memory: whether anything is drawn is chance.
+    return made.clone() if made.data_ptr() == given.data_ptr() else made
 
 
 def _lowered(ops: tuple[Op, ...]) -> Lowered:
@@ -65,7 +68,7 @@ def torch_random(count: int) -> Random:
     """The words of `count` pictures, of torch's global generator on the processor."""
 
     def draw(op: int, blocks: int) -> npt.NDArray[np.uint32]:
-        words = torch.randint(0, 1 << 32, (count, 4 * blocks), dtype=torch.int64)
+        words = torch.randint(0, 1 << 32, (count, 4 * blocks), dtype=torch.int64, device="cpu")
         return words.numpy().astype(np.uint32)
 
     return draw

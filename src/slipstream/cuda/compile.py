@@ -49,7 +49,7 @@ def load_kernels(device: torch.device) -> dict[str, Any]:
     if reason:
         kind = MissingExtra if "pip install" in reason else UsageError
         raise kind(f"Cannot decode on {device}: {reason}. {_USE_CPU}")
-    with _lock:
+    with _lock, torch.cuda.device(device):  # the caller's own is current again behind it
         return _load(device.index)
 
 

@@ -8,8 +8,6 @@ import torch
 from slipstream import _native
 from slipstream.cuda.compile import load_kernels
 
-# Device memory of one slot and what is made of it, about; larger batches are decoded in parts.
-SLOT_BYTES = 1 << 30
 _THREADS = _native.PIXEL_THREADS
 _MOST_AT_ONCE = 65535  # that a grid has room for
 

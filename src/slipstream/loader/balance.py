@@ -7,7 +7,7 @@ from slipstream.loader.choice import Choice
 
 _WINDOW = 30  # batches, and at least
 _WINDOW_S = 1.0
-_SKIP = 20  # batches after a change: run while the GPU's queue fills
+_SKIP = 20  # batches after a change: made before it, or run while the GPU's queue fills
 _SKIP_FIRST = 3  # batches of an epoch: they wait for the first to be made
 _TOLERATED_WAIT = 0.02
 _ALIKE = 0.98  # of the highest rate
@@ -35,7 +35,6 @@ class Balance:
         self._measured: list[_Measured] = []
         self._settled = share is not None
         self.share = 0.0 if share is None else share
-        self.ahead = 0  # batches that may have been made before a change
         if share is None:
             self._say("to begin with; measured in training")
         self._skip = _SKIP
@@ -107,7 +106,7 @@ class Balance:
 
     def _try(self, share: float) -> None:
         self.share = share
-        self._skip = _SKIP + self.ahead
+        self._skip = _SKIP
         self._say("being measured")
 
     def _settle(self, best: _Measured, why: str) -> None:

@@ -36,7 +36,7 @@ def balance_of(loader: Any, device: torch.device | None) -> Balance | None:
         compile.load_kernels(device)
         choice.decode, choice.decode_why = "on the GPU", "as given"
         return Balance(choice, share=1.0)
-    reason = compile.why_not(device)
+    reason = compile.why_not(device) or _why_not_compiled(device)
     if reason:
         choice.decode, choice.decode_why = "on the processor", reason
         return None
@@ -45,3 +45,13 @@ def balance_of(loader: Any, device: torch.device | None) -> Balance | None:
     loader._balance.begin()
     balance: Balance = loader._balance
     return balance
+
+
+def _why_not_compiled(device: torch.device) -> str:
+    try:
+        compile.load_kernels(device)
+    except (
+        Exception
+    ) as error:  # of the compiler, the driver or the disk: the processor does without
+        return f"the kernels cannot be loaded: {error}"
+    return ""

@@ -241,7 +241,7 @@ class Engine:
             found, errors = self.read(indices, epoch, self._draws(key, indices, place))
             if not errors:
                 for name, column in columns.items():
-                    column[place] = found[name][0]
+                    columns[name] = _with_value(column, place, found[name])
                 return BadSample(index, epoch, self._reason(index, reason), other)
         raise NoNeighbour(
             f"{self.reader.where(index)} is bad ({reason}), and so are the {NEIGHBOURS} after it."
@@ -285,6 +285,14 @@ def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         mixed = mixed * np.uint64(factor)
         mixed = mixed ^ (mixed >> np.uint64(shift))
     return mixed
+
+
+def _with_value(column: Column, place: int, found: Column) -> Column:
+    """The column with the first value found at this place, in a type that holds all of them."""
+    if isinstance(column, torch.Tensor) and isinstance(found, torch.Tensor):
+        column = column.to(torch.promote_types(column.dtype, found.dtype))
+    column[place] = found[0]
+    return column
 
 
 def _select(column: Column, keep: list[int]) -> Column:

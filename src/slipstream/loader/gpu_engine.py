@@ -12,7 +12,7 @@ from slipstream import _native
 from slipstream.augment.finish import Finish, byte_values
 from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
-from slipstream.cuda.decoder import SLOT_BYTES, Decoder
+from slipstream.cuda.decoder import Decoder
 from slipstream.loader.balance import Balance
 from slipstream.loader.engine import Engine, as_numbers
 from slipstream.loader.following import Moved
@@ -20,8 +20,9 @@ from slipstream.loader.made import Made
 from slipstream.loader.memory import PinnedMemory
 from slipstream.loader.pixels import decode_windows, rows_at, undecodable
 from slipstream.loader.plan import Task
-from slipstream.loader.readers import Errors, Indices, PackedReader, Pictures
+from slipstream.loader.readers import Column, Errors, Indices, PackedReader, Pictures
 from slipstream.loader.streams import own_stream
+from slipstream.loader.threaded import without_catcher
 from slipstream.store.images import FILTERS, pass_order
 
 
@@ -40,14 +41,18 @@ class GpuEngine(Engine):
         device: torch.device,
         balance: Balance,
         at_once: int,
+        slot_bytes: int,
         **rest: Any,
     ) -> None:
-        """`at_once`: how many threads may work for batches while others wait for the GPU."""
+        """`at_once`: how many threads may work for batches while others wait for the GPU; each
+        takes about `slot_bytes` there on the way to its batches, or decodes in parts.
+        """
         self.reader: PackedReader
         super().__init__(reader, lowered, memory=PinnedMemory(), finish="never", **rest)
         self._device = device
         self._balance = balance
         self._turns = threading.Semaphore(at_once)
+        self._slot_bytes = slot_bytes
         self._decoder = Decoder(device)
 
     def make_group(self, tasks: Sequence[Task], epoch: int) -> list[Made | BaseException]:
@@ -68,18 +73,18 @@ class GpuEngine(Engine):
             columns, errors = self.read(np.concatenate(parts), epoch, np.concatenate(draws))
         except Exception as error:  # of one of them, maybe
             if len(tasks) == 1:
-                return [error]
+                return [without_catcher(error)]
             return [made for task in tasks for made in self._make_group([task], epoch)]
         results: list[Made | BaseException] = []
         begin = 0
         for task, part, drawn in zip(tasks, parts, draws, strict=True):
             end = begin + len(part)
-            own = {name: column[begin:end] for name, column in columns.items()}
+            own = {name: _own(column, begin, end) for name, column in columns.items()}
             wrong = {k - begin: reason for k, reason in errors.items() if begin <= k < end}
             try:
                 results.append(self._complete(task.key, part, drawn, own, wrong, epoch))
             except Exception as error:  # of this one
-                results.append(error)
+                results.append(without_catcher(error))
             begin = end
         for made in results:
             if isinstance(made, Made):
@@ -145,7 +150,7 @@ class GpuEngine(Engine):
             slices = _native.Slices(
                 rows.maps, rows.map_ids, rows.offsets, rows.lengths, rows.codings, rows.checksums,
                 windows.boxes, windows.flips, windows.resized, size, FILTERS[windows.filter],
-                pass_order(), first, SLOT_BYTES, self._threads,
+                pass_order(), first, self._slot_bytes, self._threads,
             )  # fmt: skip
             slot = self._memory.empty((slices.sizes[0],), torch.uint8)
             slices.write(slot.numpy(), self._threads)
@@ -187,6 +192,16 @@ class GpuEngine(Engine):
         places = self._memory.empty((len(left),), torch.int32)
         places.copy_(torch.tensor(left, dtype=torch.int32))
         self._decoder.place(pixels, places, values, planes)
+
+
+def _own(column: Column, begin: int, end: int) -> Column:
+    """One batch's part of a column, in memory of its own: who keeps a batch keeps no other, and
+    autograd counts changes by memory.
+    """
+    part = column[begin:end]
+    if not isinstance(part, torch.Tensor) or len(part) == len(column) or not part.is_cuda:
+        return part
+    return part.clone()
 
 
 def empty_for(

@@ -375,7 +375,9 @@ class Loader(DataLoader[T_co]):
             sampled = self._position.watch(sampled)
         for number, indices in enumerate(sampled):
             if number >= position:
-                yield Task(number, indices, number + 1, number)
+                # Drawn ahead: a sampler may fill the list that it gave again.
+                own = list(indices) if self._auto_collation else indices
+                yield Task(number, own, number + 1, number)
 
     def _reads_locally(self) -> bool:
         """Whether samples are read and collated by us where torch's own iterator could do it: with

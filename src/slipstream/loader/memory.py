@@ -160,7 +160,7 @@ class PinnedMemory:
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialized tensor."""
-        return torch.empty(shape, dtype=dtype, pin_memory=True)
+        return torch.empty(shape, dtype=dtype, pin_memory=True, device="cpu")
 
 
 Memory = RecycledMemory | PinnedMemory

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from slipstream.augment.lowering import Lowered
 from slipstream.loader.auto import DEFAULT_PREFETCH, MOST_PREFETCH, AutoCount
 from slipstream.loader.balance import Balance
 from slipstream.loader.collating import collate_here
@@ -42,6 +43,7 @@ _SPARE_SLOTS = 2
 # memory that may hold them.
 _TOGETHER = 512
 _MEMORY_PART = 16
+_MOST_SLOT_BYTES = 1 << 30
 
 
 class Source:
@@ -204,7 +206,8 @@ def open_source(
     choice = loader.choice
     route = choice.route
     balance = balance_of(loader, device if to_cuda else None)
-    lane: Lane | None = CudaLane(device) if to_cuda and device is not None else None
+    if to_cuda and not torch.cuda.is_available():
+        CudaLane(device or "cuda")  # says what is wrong
     tasks = loader._tasks(epoch, position.start, sampled)
     maker: Any
     if balance is not None and device is not None:
@@ -219,6 +222,8 @@ def open_source(
     else:
         maker = _TorchBatches(loader, torch_iterator)
         pins = False
+    # Its stream is given back by its thread, so it comes when nothing can fail any more.
+    lane: Lane | None = CudaLane(device) if to_cuda and device is not None else None
     if pins and route.kind not in (ENGINE, ROWS):
         accelerator = torch.accelerator.current_accelerator()
         lane = _PinLane(accelerator.type if accelerator is not None else "cuda")
@@ -266,31 +271,30 @@ def _open_gpu_engine(
     # Each thread prepares a batch by itself: waking helpers for it would cost more than they save.
     at_once = min(choice.workers, _MOST_GPU_THREADS)
     threads = at_once + _WAITING_THREADS
+    memory = torch.cuda.get_device_properties(device).total_memory // _MEMORY_PART
     engine = GpuEngine(
         choice.route.reader, choice.route.lowered, device=device, balance=balance,
         at_once=at_once, threads=max(1, choice.workers // at_once),
+        slot_bytes=min(_MOST_SLOT_BYTES, memory // threads),
         **_engine_arguments(loader),
     )  # fmt: skip
-    group = _batches_together(loader, device, threads)
-    depth = max(threads * group, choice.prefetch)
-    balance.ahead = depth
+    together = _pictures_together(choice.route.lowered, memory // threads)
     return ThreadedBatches(
-        functools.partial(engine.make_group, epoch=epoch), tasks, threads=threads, depth=depth,
-        group=group, observe=balance.observe,
+        functools.partial(engine.make_group, epoch=epoch), tasks, threads=threads,
+        depth=max(threads, choice.prefetch), observe=balance.observe,
+        # Where the processor decodes there are no launches to save.
+        group=lambda: together if balance.share else 1,
     )  # fmt: skip
 
 
-def _batches_together(loader: Any, device: torch.device, threads: int) -> int:
-    """How many small batches the GPU engine makes at once."""
-    size = loader.choice.route.lowered.geometry.size
-    batch = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-    if size is None or not batch:
-        return 1  # pictures of different batches may differ in size
-    # The result, in the widest type, and about as much on the way to it.
+def _pictures_together(lowered: Lowered, memory: int) -> int:
+    """How many pictures of small batches the GPU engine decodes at once."""
+    size = lowered.geometry.size
+    if size is None or lowered.followers:
+        return 1  # sizes, and the types of masks, are those of a batch
+    # The result in the widest type, and a copy of it.
     each = 2 * 3 * 4 * size[0] * size[1]
-    budget = torch.cuda.get_device_properties(device).total_memory // _MEMORY_PART
-    together: int = min(_TOGETHER, budget // (threads * each)) // int(batch)
-    return max(1, together)
+    return min(_TOGETHER, memory // each)
 
 
 class _InlineBatches:

@@ -26,7 +26,8 @@ class StaticBatch:
         """The batch, with its tensors replaced by those that stay. Raises `UsageError`."""
         if self._tensors is None:
             made: list[torch.Tensor] = []
-            map_tensors(batch, lambda tensor: made.append(torch.empty_like(tensor)))
+            with torch.inference_mode(False):  # later batches may come outside of it
+                map_tensors(batch, lambda tensor: made.append(torch.empty_like(tensor)))
             self._tensors = made
         places = iter(self._tensors)
 
@@ -37,7 +38,7 @@ class StaticBatch:
                 raise UsageError(
                     f"A batch with {tensor.dtype}{list(tensor.shape)} does not fit into the memory"
                     f" of the first, which has {kept} there. Static batches must all be alike:"
-                    " use drop_last=True."
+                    ' use drop_last=True, and on_error="substitute" in place of "skip".'
                 )
             return place.copy_(tensor, non_blocking=True)
 

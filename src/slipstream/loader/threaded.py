@@ -87,22 +87,25 @@ class _Shared:
 
 class ThreadedBatches:
     """Iterator over `(task, Made)` in the order of the tasks, made by `threads` threads, at most
-    `depth` ahead. A thread takes `group` tasks at once, but the first alone: someone waits for it.
+    `depth` ahead. A thread takes tasks for `group()` samples at once, but the first alone: someone
+    waits for it. There are at most as many groups as threads, or as the depth allows.
 
     Tasks are drawn in the thread that asks for batches: a sampler of the user's may draw from
     generators that the training loop draws from as well.
     """
 
     def __init__(
-        self, make: MakeGroup, tasks: Iterator[Task], *, threads: int, depth: int, group: int = 1,
+        self, make: MakeGroup, tasks: Iterator[Task], *, threads: int, depth: int,
+        group: Callable[[], int] = lambda: 1,
         observe: Callable[[float], None] | None = None,
     ) -> None:  # fmt: skip
         """`observe` is told how long the loop waited for each batch."""
         self.observe = observe or (lambda wait_s: None)
         self._shared = _Shared(make)
         self._tasks = tasks
-        self._depth = max(depth, group)
+        self._depth = depth
         self._group = group
+        self._group_ends: deque[int] = deque()  # of groups that were not delivered whole
         self._given: dict[int, Task] = {}
         self._drawn = 0
         self._delivered = 0
@@ -154,23 +157,30 @@ class ThreadedBatches:
         return task, made
 
     def _hand_out(self) -> None:
+        while self._group_ends and self._group_ends[0] <= self._delivered:
+            self._group_ends.popleft()
         while self._failure is None:
-            wanted = self._group if self._drawn else 1
-            if self._drawn + wanted - self._delivered > self._depth:
+            is_full = self._drawn - self._delivered >= self._depth
+            if is_full and len(self._group_ends) >= len(self._threads):
                 return
-            group = self._draw(wanted)
+            group = self._draw(self._group() if self._drawn else 1)
             if group:
                 first, self._drawn = self._drawn, self._drawn + len(group)
+                self._group_ends.append(self._drawn)
                 self._given.update(enumerate(group, first))
                 with self._shared.given:
                     self._shared.todo.append((first, group))
                     self._shared.given.notify()
 
-    def _draw(self, count: int) -> list[Task]:
+    def _draw(self, samples: int) -> list[Task]:
+        """Tasks for about so many samples; one at least."""
         group: list[Task] = []
+        count = last = 0
         try:
-            while len(group) < count:
+            while not group or count + last <= samples:
                 group.append(next(self._tasks))
+                last = max(1, len(group[-1].indices))
+                count += last
         except Exception as error:  # raised when the batches before it have been had
             self._failure = without_catcher(error)
         return group
@@ -211,5 +221,6 @@ def _end(shared: _Shared, threads: list[threading.Thread], owner: int) -> None:
     if threading.current_thread() in threads:
         # The collector runs this in one of the threads, maybe while it holds what others wait for.
         return
+    deadline = time.monotonic() + _GRACE_S
     for thread in threads:
-        thread.join(_GRACE_S)
+        thread.join(max(0.0, deadline - time.monotonic()))
