@@ -12,7 +12,7 @@ import torch
 from slipstream.augment import color, space
 from slipstream.augment.batch_steps import Change, Parameters, apply_to_rows
 from slipstream.augment.chain import has_triton
-from slipstream.augment.draws import one_of, unit
+from slipstream.augment.draws import one_of
 from slipstream.augment.levels import is_bytes, most
 from slipstream.augment.steps import Random
 
@@ -22,7 +22,7 @@ NAMES = (
     "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color",
     "Contrast", "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize",
 )  # fmt: skip
-_SIGNED = np.array([name in NAMES[1:10] for name in NAMES])
+_SIGNED = np.array([name in NAMES[1:10] for name in NAMES])[:, None]
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,19 @@ class Strengths:
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 - of two, which are never freed anyway
     def table(self, bins: int, height: int, width: int) -> Floats:
-        """The strength of each change in each bin, float64[14, bins]."""
+        """The strength of each change in each bin, float64[14, bins, 2]: the second is the other
+        way, for changes that have one.
+        """
         up = np.linspace(0.0, 1.0, bins)
         sideways = self.translate + self.translate_share * width
         upright = self.translate + self.translate_share * height
         none, enhance = np.zeros(bins), self.enhance * up
         bits = np.rint(8 - np.arange(bins) / ((bins - 1) / (8 - self.fewest_bits)))
-        return np.stack([
+        there = np.stack([
             none, self.shear * up, self.shear * up, sideways * up, upright * up, self.rotate * up,
             enhance, enhance, enhance, enhance, bits, 1 - up, none, none,
         ])  # fmt: skip
+        return np.stack([there, np.where(_SIGNED, -there, there)], axis=2)
 
 
 RAND_AUGMENT = Strengths(0.3, 0.0, 150.0 / 331.0, 30.0, 0.9, 4)
@@ -61,8 +64,9 @@ class AutoAugment:
     """`count` changes after one another, each one of fourteen, at the strength of `bin` of `bins`,
     or of any bin where that is None.
 
-    Words of change k: which at 4 k, the sign at 4 k + 1, the bin at 4 k + 2. Parameters: `which`
-    int64[N, count], numbers in `NAMES`, and `strength` float64[N, count], signed.
+    Words of change k: which at 4 k, the sign at 4 k + 1, the bin at 4 k + 2. Parameters: `choice`
+    int64[N, count], numbers in the table of strengths; what these stand for: `which` int64[N,
+    count], numbers in `NAMES`, and `strength` float64[N, count], signed.
     """
 
     is_pointwise: ClassVar[bool] = False
@@ -78,16 +82,21 @@ class AutoAugment:
         words = random(self.op, self.count)
         which = one_of(words[:, 0::4], len(NAMES))
         chosen = one_of(words[:, 2::4], self.bins) if self.bin is None else self.bin
-        strength = self.strengths.table(self.bins, height, width)[which, chosen]
-        strength = np.where(_SIGNED[which] & (unit(words[:, 1::4]) < 0.5), -strength, strength)
-        return {"which": torch.from_numpy(which), "strength": torch.from_numpy(strength)}
+        back = words[:, 1::4] < 1 << 31
+        return self.chosen((which * self.bins + chosen) * 2 + back, height, width)
+
+    def chosen(self, choice: npt.NDArray[np.int64], height: int, width: int) -> Parameters:
+        """The parameters that choices [N, count] stand for."""
+        strength = self.strengths.table(self.bins, height, width).take(choice)
+        numbers = {"choice": choice, "which": choice // (2 * self.bins), "strength": strength}
+        return {name: torch.from_numpy(values) for name, values in numbers.items()}
 
     def apply(self, pixels: torch.Tensor, drawn: Parameters) -> torch.Tensor:
         """Each change on the pictures that have it. The result is contiguous."""
         if pixels.is_cuda and is_bytes(pixels) and has_triton():
             from slipstream.augment.auto_fused import run_changes
 
-            return run_changes(pixels, drawn)
+            return run_changes(pixels, drawn, self.strengths, self.bins)
         pixels = pixels.clone(memory_format=torch.contiguous_format)
         for turn in range(self.count):
             for number, name in enumerate(NAMES):

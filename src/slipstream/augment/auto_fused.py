@@ -4,62 +4,66 @@ The arithmetic is that of `color` and `space`, operation by operation, so result
 processor.
 """
 
+import functools
+
 import numpy as np
 import numpy.typing as npt
 import torch
 import triton
 
 from slipstream.augment import auto_kernel
-from slipstream.augment.auto_augment import MOVES, NAMES, matrices
+from slipstream.augment.auto_augment import MOVES, NAMES, Strengths, matrices
 from slipstream.augment.batch_steps import Parameters
 from slipstream.augment.flat import is_planar, on_device, reciprocal_of
 from slipstream.augment.space import fixed_point
 
-BLOCK, WARPS = 1024, 4
+BLOCK, WARPS = 512, 4
 TABLE_BLOCK, TABLE_WARPS = 4096, 8
-_TABLES = np.array([k > 5 and name not in ("Color", "Sharpness") for k, name in enumerate(NAMES)])
-# The amount of a change is its strength times this, and this more.
-_TIMES = np.array([255.0 if name == "Solarize" else 1.0 for name in NAMES])
-_MORE = np.array([
-    1.0 if name in ("Brightness", "Color", "Contrast", "Sharpness") else 0.0 for name in NAMES
-])  # fmt: skip
+_LOOKS_UP = np.array([name not in (*MOVES, "Identity", "Color", "Sharpness") for name in NAMES])
 
 
-def run_changes(pixels: torch.Tensor, drawn: Parameters) -> torch.Tensor:
+def run_changes(
+    pixels: torch.Tensor, drawn: Parameters, strengths: Strengths, bins: int
+) -> torch.Tensor:
     """As `AutoAugment.apply`, for bytes [N, 3, H, W] in any strides."""
     count, _, height, width = pixels.shape
-    turns = drawn["which"].shape[1]
-    if turns == 0 or pixels.numel() == 0:
+    choice = drawn["choice"].numpy().T
+    if choice.size == 0 or pixels.numel() == 0:
         return pixels.clone(memory_format=torch.contiguous_format)
-    plans = torch.zeros(
-        (turns, count, auto_kernel.WORDS.value), dtype=torch.int64, pin_memory=pixels.is_cuda
-    )
-    write_plans(drawn, height, width, plans.numpy())
+    shape = (*choice.shape, auto_kernel.WORDS.value)
+    plans = torch.empty(shape, dtype=torch.int64, pin_memory=pixels.is_cuda)
+    # Clipped: the other ways to take go through a copy.
+    plans_for(strengths, bins, height, width).take(choice, 0, plans.numpy(), mode="clip")
+    looks_up = _LOOKS_UP[drawn["which"].numpy()].any(axis=0)
     plans = on_device(plans, pixels.device)
-    looks_up = _TABLES[drawn["which"].numpy()].any(axis=0)
     tables = torch.empty((count, 3, 256), dtype=torch.uint8, device=pixels.device)
-    results = [
-        torch.empty_like(pixels, memory_format=torch.contiguous_format)
-        for _ in range(min(turns, 2))
-    ]
-    for turn in range(turns):
+    results = [torch.empty_like(pixels, memory_format=torch.contiguous_format) for _ in choice[:2]]
+    for turn, plan in enumerate(plans):
         result = results[turn % 2]
         if looks_up[turn]:
-            make_tables(pixels, tables, plans[turn])
-        change(pixels, result, tables, plans[turn])
+            make_tables(pixels, tables, plan)
+        change(pixels, result, tables, plan)
         pixels = result
     return pixels
 
 
-def write_plans(drawn: Parameters, height: int, width: int, words: npt.NDArray[np.int64]) -> None:
-    """What the kernels have to know, into zeros [turns, N, 8]: see `auto_kernel`."""
-    which, strength = drawn["which"].numpy().T, drawn["strength"].numpy().T
-    words[..., 0] = which
-    words.view(np.float32)[..., 2] = strength * _TIMES[which] + _MORE[which]
-    for name in MOVES:
-        chosen = which == NAMES.index(name)
-        places = fixed_point(matrices(name, strength[chosen], height, width))
-        words[chosen, 2:] = places.numpy()
+@functools.lru_cache(maxsize=64)
+def plans_for(strengths: Strengths, bins: int, height: int, width: int) -> npt.NDArray[np.int64]:
+    """The plan of every choice, int64[choices, 8]: see `auto_kernel`."""
+    table = strengths.table(bins, height, width).reshape(len(NAMES), -1)
+    plans = np.zeros((*table.shape, auto_kernel.WORDS.value), np.int64)
+    for code, (name, strength) in enumerate(zip(NAMES, table, strict=True)):
+        plans[code, :, 0] = code
+        plans.view(np.float32)[code, :, 2] = _amount(name, strength)
+        if name in MOVES:
+            plans[code, :, 2:] = fixed_point(matrices(name, strength, height, width)).numpy()
+    return plans.reshape(-1, plans.shape[2])
+
+
+def _amount(name: str, strength: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    if name in ("Brightness", "Color", "Contrast", "Sharpness"):
+        return 1.0 + strength
+    return strength * 255 if name == "Solarize" else strength
 
 
 def make_tables(pixels: torch.Tensor, tables: torch.Tensor, plans: torch.Tensor) -> None:
