@@ -71,10 +71,12 @@ def run_chain(
     memory_format: torch.memory_format,
 ) -> torch.Tensor:
     """As `chain.apply_chain`, for chains that `can_fuse`."""
+    spelled, drawn = _spelled(chain), {type(stage): drawn for stage, drawn in chain}
+    if not spelled and memory_format is torch.preserve_format:
+        return pixels
     out = torch.empty_like(pixels, dtype=dtype, memory_format=memory_format)
     if out.numel() == 0:
         return out
-    spelled, drawn = _spelled(chain), {type(stage): drawn for stage, drawn in chain}
     flips = drawn.get(Mirror, {}).get("flips")
     flips = flips if flips is not None and bool(flips.any()) else None
     if set(spelled) <= {"M", "F"} and (is_interleaved(out) or is_planar(out)):
