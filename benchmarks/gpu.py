@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import slipstream
+from benchmarks import augment_gpu
 from benchmarks.claim import Claim
 from benchmarks.machine import describe_machine
 from slipstream.augment import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToTensor
@@ -38,7 +39,9 @@ _BATCH = 256
 
 
 def measure(files: list[Path], place: Path, models: list[str]) -> list[Claim]:
-    """Decoding through the loader against nvJPEG, and training against one resident batch."""
+    """Decoding through the loader against nvJPEG, training against one resident batch, and
+    augmentation against a copy and against torchvision.
+    """
     folder = place / "photos"
     for number in range(_SAMPLES):
         label = folder / f"{number % _CLASSES:02d}"
@@ -49,7 +52,7 @@ def measure(files: list[Path], place: Path, models: list[str]) -> list[Claim]:
     claims = _measure_decoding(packed, files)
     for name in models:
         claims += _measure_training(name, packed, folder)
-    return claims
+    return claims + augment_gpu.measure()
 
 
 def _measure_decoding(packed: Path, files: list[Path]) -> list[Claim]:

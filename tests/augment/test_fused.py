@@ -14,8 +14,9 @@ import itertools
 import numpy as np
 import torch
 from triton.runtime import interpreter
-from slipstream.augment import flat, fused
+from slipstream.augment import auto_fused, flat, fused
 from slipstream.augment.affine import fused_multiply_add
+from slipstream.augment.auto_augment import NAMES, TRIVIAL_AUGMENT, AutoAugment
 from slipstream.augment.batch_steps import Erase, Grayscale, Jitter, Mirror
 from slipstream.augment.chain import apply_chain
 from slipstream.augment.finish import Finish
@@ -26,7 +27,7 @@ def fma(self, x, y, z):  # older interpreters round twice
     return interpreter.TensorHandle(fused_multiply_add(*numbers), z.dtype.scalar)
 
 interpreter.InterpreterBuilder.create_fma = fma
-flat.BLOCK = fused.BLOCK = 128  # several a picture
+flat.BLOCK = fused.BLOCK = auto_fused.BLOCK = auto_fused.TABLE_BLOCK = 128  # several a picture
 
 def random(count):
     return lambda op, blocks: np.random.default_rng(op).integers(
@@ -83,6 +84,21 @@ assert not can_fuse(pixels.float(), [(floats, {})])
 for unknown in ([floats, jitter], [jitter, jitter], [grey, mirror], [floats, erase, floats],
                 [erase, floats, erase]):
     assert not can_fuse(pixels, [(stage, {}) for stage in unknown]), unknown
+
+# Every change, weak and strong, there and back; then another one.
+step = AutoAugment(TRIVIAL_AUGMENT, 2, None, 31, 0)
+first = np.concatenate([62 * np.arange(1, 14) + k for k in (0, 27, 60, 61)])
+choice = np.stack([first, np.random.default_rng(1).permutation(first)], axis=1)
+for size, own in itertools.product([(11, 13), (2, 5), (1, 1)], range(3)):
+    source = sources(len(choice), *size)[own]
+    source[::3] = source[::3] // 4 + 50
+    rows = slice(own if size == (11, 13) else 9 * own, None, 3 if size == (11, 13) else 9)
+    source, drawn = source[rows], step.chosen(choice[rows], *size)
+    expected = step.apply(source, drawn)
+    got = auto_fused.run_changes(source, drawn, TRIVIAL_AUGMENT, 31)
+    assert got.stride() == expected.stride()
+    for k, turns in enumerate(drawn["which"].tolist()):
+        assert torch.equal(got[k], expected[k]), ([NAMES[which] for which in turns], own, size)
 print("the same")
 """
 

@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,12 +11,16 @@ import slipstream
 from slipstream.augment import (
     ColorJitter,
     Normalize,
+    RandAugment,
     RandomErasing,
     RandomGrayscale,
     RandomHorizontalFlip,
     RandomVerticalFlip,
     ToTensor,
+    TrivialAugmentWide,
+    auto_augment,
 )
+from slipstream.augment.auto_augment import NAMES, RAND_AUGMENT, TRIVIAL_AUGMENT, AutoAugment
 from slipstream.augment.batch_steps import Erase, Grayscale, Mirror
 from slipstream.augment.finish import Finish
 
@@ -72,3 +77,63 @@ def test_flips_are_in_the_kernel_with_the_rest(monkeypatch: pytest.MonkeyPatch) 
     for before, behind in (COLOURS["none"], COLOURS["erased"]):
         augment = slipstream.Augment(*FLIPS, *before, ToTensor(torch.float16), NORMALIZE, *behind)
         assert augment(pixels).is_cuda
+
+
+BINS = 31
+SOURCES = ["contiguous", "channels last", "part"]
+
+
+def source(kind: str, count: int, height: int, width: int) -> torch.Tensor:
+    """Noise, dull noise, and one colour."""
+    pixels = torch.randint(0, 256, (count, 3, height + 2, width + 3), dtype=torch.uint8)
+    pixels[1::3] = pixels[1::3] // 4 + 50
+    pixels[2::9] = 77
+    pixels = pixels[:, :, 1:-1, 2:-1]
+    if kind == "part":
+        return pixels
+    wanted = LAYOUTS[SOURCES.index(kind)]
+    return pixels.contiguous(memory_format=wanted)
+
+
+def check_step(step: AutoAugment, choice: Any, pixels: torch.Tensor) -> None:
+    drawn = step.chosen(choice, *pixels.shape[2:])
+    there = torch.empty_strided(
+        pixels.shape, pixels.stride(), dtype=torch.uint8, device="cuda"
+    ).copy_(pixels)
+    before = there.clone()
+    here, got = step.apply(pixels, drawn), step.apply(there, drawn)
+    assert got.is_cuda and got.stride() == here.stride() and torch.equal(there, before)
+    differs = (got.cpu() != here).flatten(1).any(1).nonzero().view(-1).tolist()
+    assert not differs, {NAMES[which] for k in differs for which in drawn["which"][k].tolist()}
+
+
+@pytest.mark.parametrize("strengths", [RAND_AUGMENT, TRIVIAL_AUGMENT])
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("size", [(48, 32), (37, 45), (64, 224), (2, 9), (3, 3), (1, 1)])
+def test_every_change_in_every_bin(strengths: Any, kind: str, size: tuple[int, int]) -> None:
+    choice = np.arange(len(NAMES) * BINS * 2)
+    for turns in (1, 3):
+        orders = [np.random.default_rng(k).permutation(choice) for k in range(turns)]
+        step = AutoAugment(strengths, turns, None, BINS, 0)
+        check_step(step, np.stack(orders, axis=1), source(kind, len(choice), *size))
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("which", range(len(NAMES)))
+def test_a_change_of_one_picture(which: int, kind: str) -> None:
+    step = AutoAugment(TRIVIAL_AUGMENT, 1, None, BINS, 0)
+    for size, last in itertools.product([(224, 224), (225, 223)], (50, 61)):
+        choice = np.array([[which * BINS * 2 + last]])
+        check_step(step, choice, source(kind, 1, *size))
+
+
+@pytest.mark.parametrize("op", [RandAugment(), TrivialAugmentWide()])
+def test_all_pictures_are_changed_at_once(op: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_themselves(*_: object) -> None:
+        raise AssertionError("some pictures are changed by themselves")
+
+    pixels = torch.randint(0, 256, (70, 3, 48, 32), dtype=torch.uint8)
+    for wanted in LAYOUTS:
+        check([*FLIPS, op, ToTensor(torch.float16, wanted), NORMALIZE], pixels)
+    monkeypatch.setattr(auto_augment, "apply_to_rows", by_themselves)
+    assert slipstream.Augment(op)(pixels.cuda()).is_cuda

@@ -14,7 +14,7 @@ Link = tuple[Stage, Parameters]
 
 
 @functools.cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
     """It comes with torch for CUDA on Linux."""
     return importlib.util.find_spec("triton") is not None
 
@@ -33,7 +33,7 @@ def apply_chain(
     there on; the result is rounded to `dtype` once. It may share memory with `pixels` where there
     is nothing to do.
     """
-    if pixels.is_cuda and _has_triton():
+    if pixels.is_cuda and has_triton():
         from slipstream.augment.fused import can_fuse, run_chain
 
         if can_fuse(pixels, chain):

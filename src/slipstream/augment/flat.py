@@ -42,6 +42,13 @@ def reciprocal_of(width: int, height: int) -> tuple[int, bool]:
     return -(-(1 << 32) // width) if serves else 0, serves
 
 
+def on_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """On the device, in a copy that nobody waits for."""
+    if device.type == "cuda" and not numbers.is_pinned():
+        numbers = numbers.pin_memory()
+    return numbers.to(device, non_blocking=True)
+
+
 def is_interleaved(pixels: torch.Tensor) -> bool:
     """Whether values lie without gaps, the channels of a pixel together."""
     _, channels, height, width = pixels.shape

@@ -26,6 +26,7 @@ from slipstream.augment.flat import (
     finish_bytes,
     is_interleaved,
     is_planar,
+    on_device,
     reciprocal_of,
     values_for,
 )
@@ -78,14 +79,16 @@ def run_chain(
     memory_format: torch.memory_format,
 ) -> torch.Tensor:
     """As `chain.apply_chain`, for chains that `can_fuse`."""
+    spelled, drawn = _spelled(chain), {type(stage): drawn for stage, drawn in chain}
+    if not spelled and memory_format is torch.preserve_format:
+        return pixels
     out = torch.empty_like(pixels, dtype=dtype, memory_format=memory_format)
     if out.numel() == 0:
         return out
-    spelled, drawn = _spelled(chain), {type(stage): drawn for stage, drawn in chain}
     flips = drawn.get(Mirror, {}).get("flips")
     flips = flips if flips is not None and bool(flips.any()) else None
     if set(spelled) <= {"M", "F"} and (is_interleaved(out) or is_planar(out)):
-        there = None if flips is None else _moved(flips, pixels.device)
+        there = None if flips is None else on_device(flips, pixels.device)
         finish_bytes(pixels, out, there, values_for(_maker(chain), dtype, pixels.device))
         return out
     erases_after = "FE" in spelled
@@ -95,7 +98,7 @@ def run_chain(
         device="cpu",
     )  # fmt: skip
     plans = _plans(chain, flips, empty, erases_after=erases_after)
-    _run_plans(pixels, out, _moved(plans, pixels.device), chain)
+    _run_plans(pixels, out, on_device(plans, pixels.device), chain)
     return out
 
 
@@ -125,13 +128,6 @@ def _run_plans(
 
 def _maker(chain: Sequence[Link]) -> Finish | None:
     return next((s for s, _ in chain if isinstance(s, Finish) and s.kind == "float"), None)
-
-
-def _moved(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """On the device, in a copy that nobody waits for."""
-    if device.type == "cuda" and not numbers.is_pinned():
-        numbers = numbers.pin_memory()
-    return numbers.to(device, non_blocking=True)
 
 
 def _plans(

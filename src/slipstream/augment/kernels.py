@@ -13,12 +13,14 @@ from slipstream.augment.flat_kernel import mirrored, row_of, value_of
 
 
 @triton.jit
-def _settle(value):
+def settle(value):
+    """As `levels.settle`, still a float."""
     return tl.floor(tl.minimum(tl.maximum(value, 0.0), 255.0))
 
 
 @triton.jit
-def _grey(red, green, blue):
+def grey_of(red, green, blue):
+    """As `color` has it."""
     return (red * 0.2989 + green * 0.587) + blue * 0.114
 
 
@@ -59,21 +61,21 @@ def _change(
     HUE: tl.constexpr,
 ):  # fmt: skip
     if code == 1:
-        red = _settle(red * amount)
-        green = _settle(green * amount)
-        blue = _settle(blue * amount)
+        red = settle(red * amount)
+        green = settle(green * amount)
+        blue = settle(blue * amount)
     elif code == 2:
         rest = mean * (1.0 - amount)
-        red = _settle(red * amount + rest)
-        green = _settle(green * amount + rest)
-        blue = _settle(blue * amount + rest)
+        red = settle(red * amount + rest)
+        green = settle(green * amount + rest)
+        blue = settle(blue * amount + rest)
     elif code == 3:
-        rest = tl.floor(_grey(red, green, blue)) * (1.0 - amount)
-        red = _settle(red * amount + rest)
-        green = _settle(green * amount + rest)
-        blue = _settle(blue * amount + rest)
+        rest = tl.floor(grey_of(red, green, blue)) * (1.0 - amount)
+        red = settle(red * amount + rest)
+        green = settle(green * amount + rest)
+        blue = settle(blue * amount + rest)
     elif code == 5:
-        red = _settle(_grey(red, green, blue))
+        red = settle(grey_of(red, green, blue))
         green = red
         blue = red
     elif code == 6:
@@ -131,7 +133,7 @@ def sum_grey(
             tl.where(before, code, 0), amount, 0.0, red, green, blue, inside,
             fill_red, fill_green, fill_blue, HUE,
         )  # fmt: skip
-    grey = tl.where(here, tl.floor(_grey(red, green, blue)), 0.0).to(tl.int32)
+    grey = tl.where(here, tl.floor(grey_of(red, green, blue)), 0.0).to(tl.int32)
     tl.atomic_add(sums + picture * (4 + STEPS), tl.sum(grey, 0).to(tl.int64))
 
 

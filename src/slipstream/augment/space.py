@@ -67,8 +67,8 @@ def affine(pixels: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
     `matrices` float64[N, 6] of a to f; black where that lies outside.
     """
     count, channels, height, width = pixels.shape
-    whole = (matrices * float(_ONE)).round().to(torch.int64)
-    a, b, c, d, e, f = whole.to(pixels.device, non_blocking=True).view(count, 6, 1, 1).unbind(1)
+    whole = fixed_point(matrices).to(pixels.device, non_blocking=True)
+    a, b, c, d, e, f = whole.view(count, 6, 1, 1).unbind(1)
     x = torch.arange(width, device=pixels.device).view(1, 1, -1)
     y = torch.arange(height, device=pixels.device).view(1, -1, 1)
     half = _ONE // 2
@@ -78,6 +78,11 @@ def affine(pixels: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
     places = places.view(count, 1, -1).expand(-1, channels, -1)
     found = pixels.reshape(count, channels, -1).gather(2, places).reshape(pixels.shape)
     return found.masked_fill_(outside.unsqueeze(1), 0)
+
+
+def fixed_point(numbers: torch.Tensor) -> torch.Tensor:
+    """In units of 2^-32, int64."""
+    return (numbers * float(_ONE)).round().to(torch.int64)
 
 
 def _gaussian(taps: int, sigma: torch.Tensor) -> torch.Tensor:

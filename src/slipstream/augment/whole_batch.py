@@ -68,8 +68,10 @@ def torch_random(count: int) -> Random:
     """The words of `count` pictures, of torch's global generator on the processor."""
 
     def draw(op: int, blocks: int) -> npt.NDArray[np.uint32]:
-        words = torch.randint(0, 1 << 32, (count, 4 * blocks), dtype=torch.int64, device="cpu")
-        return words.numpy().astype(np.uint32)
+        pairs = torch.empty((count, 2 * blocks), dtype=torch.int64, device="cpu").random_(
+            -(1 << 63), None
+        )
+        return pairs.numpy().view(np.uint32)
 
     return draw
 
