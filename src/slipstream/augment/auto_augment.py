@@ -96,7 +96,9 @@ class AutoAugment:
         if pixels.is_cuda and is_bytes(pixels) and has_triton():
             from slipstream.augment.auto_fused import run_changes
 
-            return run_changes(pixels, drawn, self.strengths, self.bins)
+            # Kernels are launched on the current device.
+            with torch.cuda.device(pixels.device):
+                return run_changes(pixels, drawn, self.strengths, self.bins)
         pixels = pixels.clone(memory_format=torch.contiguous_format)
         for turn in range(self.count):
             for number, name in enumerate(NAMES):
