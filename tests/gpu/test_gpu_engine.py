@@ -183,7 +183,7 @@ def test_large_results_of_small_pictures(jpegs: Path) -> None:
 
 
 def test_a_batch_that_is_cut_into_slots(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_engine, "SLOT_BYTES", 100_000)
+    monkeypatch.setattr(sources, "_MOST_SLOT_BYTES", 100_000)
     check_equal(mixed, batch_size=20)
 
 
