@@ -19,11 +19,12 @@ def is_in_memory(loading: Loading) -> bool:
     if loading.loader.kind != "map" or loading.samples < 1:
         return False
     inside = {"fetch", "dataset", "collate", "convert: torch.tensor"}
-    if any(ms > 0.02 * loading.batch_ms for s, ms in loading.stages.items() if s not in inside):
+    others = sum(ms for stage, ms in loading.stages_cpu.items() if stage not in inside)
+    if others > 0.02 * loading.cpu_ms or loading.blocked_ms > 0.5 * loading.batch_ms:
         return False
     if per_batch(loading, "opens") > 0.1 * loading.samples or not stage_count(loading, "dataset"):
         return False
-    return loading.stages["dataset"] / loading.samples <= _MOST_SAMPLE_MS
+    return loading.stages_cpu["dataset"] / loading.samples <= _MOST_SAMPLE_MS
 
 
 def find(case: Case) -> list[Finding]:

@@ -28,6 +28,8 @@ def find(case: Case) -> list[Finding]:
     if stage is None:
         return []
     own_code = stage == "dataset"
+    if own_code and loading.loader.facts.get("read_at") is None:
+        return []  # a library's: there is nothing to rewrite
     if own_code:
         waits = stage_blocked_ms(loading, stage) > 0.3 * loading.stages[stage]
         # That it waits for storage, or that there are too few to do it, is another cause.
