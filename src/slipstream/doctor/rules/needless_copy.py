@@ -8,6 +8,7 @@ NAME = "needless-copy"
 HEALTHY = "arrays become tensors without a copy"
 _STAGE = "convert: torch.tensor"
 _LEAST_SHARE = 0.2  # of a batch
+_LEAST_MS = 0.05  # less is a handful of numbers
 
 
 def find(case: Case) -> list[Finding]:
@@ -16,7 +17,8 @@ def find(case: Case) -> list[Finding]:
     if loading is None or not loading.stages.get(_STAGE):
         return []
     spent = loading.stages[_STAGE]
-    if spent < _LEAST_SHARE * loading.batch_ms:
+    each = spent / max(1e-9, stage_count(loading, _STAGE))
+    if spent < _LEAST_SHARE * loading.batch_ms or each < _LEAST_MS:
         return []
     cost = case.gain_without(spent)
     if not is_worth(case, cost):
