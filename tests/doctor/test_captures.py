@@ -11,6 +11,9 @@ from tests.doctor.record_scripts import report_of
 from tests.doctor.scripts import CAPTURES, all_scripts, names_line, truth_of, twin_of
 
 _CLOSE = 0.15
+# A twin was recorded a little later, while the machine was busy with other things, too.
+_CLOSE_TO_TWIN = 0.25
+_LOWER_BOUNDS = ("cold-reads",)  # the kernel's own work for a read is not counted
 # What they cost lies between epochs, and so outside of steps.
 _BETWEEN_EPOCHS = ("workers-restarted", "loader-recreated", "slow-worker-start")
 
@@ -39,8 +42,13 @@ def test_a_sick_script_gets_its_cause_first(script: Path) -> None:
     if truth.at is not None:
         assert names_line(script, first["where"], truth.at), first["where"]
     wanted = true_cost(script, report)
-    if wanted is not None:
-        assert first["cost_ms"] == pytest.approx(wanted, rel=_CLOSE, abs=0.5)
+    if wanted is None:
+        return
+    close = _CLOSE if truth.cost_ms is not None else _CLOSE_TO_TWIN
+    if truth.rule in _LOWER_BOUNDS:
+        assert 0 < first["cost_ms"] <= (1 + close) * wanted
+    else:
+        assert first["cost_ms"] == pytest.approx(wanted, rel=close, abs=0.5)
 
 
 @pytest.mark.parametrize("script", recorded("_healthy"), ids=lambda script: script.stem)

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from training import Training
 
 SIZE = 16 << 10
-COUNT = 4096
+COUNT = 8192
 COLD = False
 
 
@@ -40,5 +40,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         data = Large(folder)
         training = Training(busy_ms=6)
-        training.epoch(DataLoader(data, batch_size=64, shuffle=True, num_workers=1))
+        training.epoch(DataLoader(data, batch_size=192, shuffle=True, num_workers=1))
         training.report()

@@ -2,7 +2,7 @@
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
-from slipstream.doctor.rules.facts import feed, hot_lines, is_worth, stage_count
+from slipstream.doctor.rules.facts import feed, hot_lines, is_worth, stage_count, where_of
 
 NAME = "needless-copy"
 HEALTHY = "arrays become tensors without a copy"
@@ -31,7 +31,7 @@ def find(case: Case) -> list[Finding]:
                 f"torch.tensor copies {stage_count(loading, _STAGE):.0f} times for a batch, which"
                 f" takes {spent:.1f} of its {loading.batch_ms:.1f} ms."
             ),
-            where=lines[0][0] if lines else loading.loader.facts.get("read_at"),
+            where=lines[0][0] if lines else where_of(case, "dataset"),
             cost_ms=cost,
             fix="torch.from_numpy(array) shares the array's memory; lists become arrays once.",
             fix_class="E",
