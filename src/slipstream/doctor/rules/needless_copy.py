@@ -17,7 +17,7 @@ def find(case: Case) -> list[Finding]:
     if loading is None or not loading.stages.get(_STAGE):
         return []
     spent = loading.stages[_STAGE]
-    each = spent / max(1e-9, stage_count(loading, _STAGE))
+    each = loading.stages_cpu[_STAGE] / max(1e-9, stage_count(loading, _STAGE))
     if spent < _LEAST_SHARE * loading.batch_ms or each < _LEAST_MS:
         return []
     cost = case.gain_without(spent)
