@@ -74,7 +74,7 @@ def run_doctor(path: Path, folder: Path) -> tuple[dict[str, Any], Path]:
     return json.loads(report.read_text()), capture
 
 
-def measured_step_ms(path: Path, times: int = 2) -> float:
+def measured_step_ms(path: Path, times: int = 1) -> float:
     """What a step of it takes without the doctor: the best of some runs."""
     found = []
     for _ in range(times):

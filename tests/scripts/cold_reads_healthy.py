@@ -8,8 +8,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from training import Training
 
-SIZE = 16 << 10
-COUNT = 8192
+SIZE = 4 << 10
+COUNT = 10240
 COLD = False
 
 
@@ -39,6 +39,6 @@ class Large(Dataset):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         data = Large(folder)
-        training = Training(busy_ms=10)
-        training.epoch(DataLoader(data, batch_size=192, shuffle=True, num_workers=1))
+        training = Training(busy_ms=8)
+        training.epoch(DataLoader(data, batch_size=256, shuffle=True, num_workers=1))
         training.report()
