@@ -8,7 +8,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from training import Training
 
-SIZE = 1 << 20
+SIZE = 4 << 10
+COUNT = 10240
 COLD = False
 
 
@@ -16,8 +17,8 @@ class Large(Dataset):
     def __init__(self, folder):
         self.path = Path(folder) / "large.bin"
         with self.path.open("wb") as file:
-            for _ in range(200):
-                file.write(os.urandom(SIZE))
+            for _ in range(64):
+                file.write(os.urandom(SIZE * COUNT // 64))
             file.flush()
             os.fsync(file.fileno())
             if COLD:
@@ -25,17 +26,19 @@ class Large(Dataset):
         self.file = None
 
     def __len__(self):
-        return 200
+        return COUNT
 
     def __getitem__(self, index):
-        self.file = self.file or self.path.open("rb", buffering=0)
-        self.file.seek(index * SIZE)
-        return torch.from_numpy(np.frombuffer(self.file.read(SIZE), dtype=np.uint8).copy()), 0
+        if self.file is None:
+            self.file = os.open(self.path, os.O_RDONLY)
+            os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
+        data = os.pread(self.file, SIZE, index * SIZE)
+        return torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy()), 0
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         data = Large(folder)
-        training = Training(busy_ms=20)
-        training.epoch(DataLoader(data, batch_size=4, shuffle=True, num_workers=1))
+        training = Training(busy_ms=16)
+        training.epoch(DataLoader(data, batch_size=256, shuffle=True, num_workers=1))
         training.report()

@@ -7,7 +7,7 @@ from training import Training
 
 class Signals(Dataset):
     def __init__(self):
-        self.signals = np.zeros((64, 4000), dtype=np.float32)
+        self.signals = np.zeros((64, 500), dtype=np.float32)
 
     def __len__(self):
         return 32 * 50

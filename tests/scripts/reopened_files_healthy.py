@@ -14,7 +14,7 @@ class Archive(Dataset):
         self.archive = None
         self.path = Path(folder) / "samples.zip"
         with zipfile.ZipFile(self.path, "w") as archive:
-            for k in range(300):
+            for k in range(1000):
                 archive.writestr(f"{k}.bin", bytes(512))
 
     def __len__(self):
@@ -22,7 +22,7 @@ class Archive(Dataset):
 
     def __getitem__(self, index):
         self.archive = self.archive or zipfile.ZipFile(self.path)
-        data = self.archive.read(f"{index % 300}.bin")
+        data = self.archive.read(f"{index % 1000}.bin")
         return torch.from_numpy(np.frombuffer(data, dtype=np.int16).copy()), index % 10
 
 

@@ -13,7 +13,7 @@ class Archive(Dataset):
     def __init__(self, folder):
         self.path = Path(folder) / "samples.zip"
         with zipfile.ZipFile(self.path, "w") as archive:
-            for k in range(300):
+            for k in range(1000):
                 archive.writestr(f"{k}.bin", bytes(512))
 
     def __len__(self):
@@ -21,7 +21,7 @@ class Archive(Dataset):
 
     def __getitem__(self, index):
         with zipfile.ZipFile(self.path) as archive:
-            data = archive.read(f"{index % 300}.bin")
+            data = archive.read(f"{index % 1000}.bin")
         return torch.from_numpy(np.frombuffer(data, dtype=np.int16).copy()), index % 10
 
 

@@ -6,7 +6,7 @@ from training import Training
 
 class Sequences(Dataset):
     def __len__(self):
-        return 32 * 50
+        return 16 * 50
 
     def __getitem__(self, index):
         return torch.arange(64.0 + index % 64), index % 10
@@ -19,5 +19,5 @@ def pad(samples):
 
 if __name__ == "__main__":
     training = Training()
-    training.epoch(DataLoader(Sequences(), batch_size=32, num_workers=1, collate_fn=pad))
+    training.epoch(DataLoader(Sequences(), batch_size=16, num_workers=1, collate_fn=pad))
     training.report()

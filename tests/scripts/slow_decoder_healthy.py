@@ -10,7 +10,7 @@ class Decoded(Dataset):
         self.pixels = np.random.default_rng(0).integers(0, 255, (256, 256, 3), np.uint8)
 
     def __len__(self):
-        return 8 * 50
+        return 12 * 50
 
     def __getitem__(self, index):
         return torch.from_numpy(self.pixels[16:240, 16:240]).permute(2, 0, 1), index % 10
@@ -18,5 +18,5 @@ class Decoded(Dataset):
 
 if __name__ == "__main__":
     training = Training()
-    training.epoch(DataLoader(Decoded(), batch_size=8, num_workers=1))
+    training.epoch(DataLoader(Decoded(), batch_size=12, num_workers=1))
     training.report()

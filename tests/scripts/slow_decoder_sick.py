@@ -16,7 +16,7 @@ class Photos(Dataset):
         self.file = out.getvalue()
 
     def __len__(self):
-        return 8 * 50
+        return 12 * 50
 
     def __getitem__(self, index):
         image = Image.open(io.BytesIO(self.file))
@@ -25,5 +25,5 @@ class Photos(Dataset):
 
 if __name__ == "__main__":
     training = Training()
-    training.epoch(DataLoader(Photos(), batch_size=8, num_workers=1))
+    training.epoch(DataLoader(Photos(), batch_size=12, num_workers=1))
     training.report()

@@ -15,7 +15,7 @@ class Packed(Dataset):
         self.samples = torch.from_numpy(np.fromfile(path, dtype=np.int16).reshape(4000, 512))
 
     def __len__(self):
-        return 500 * 60
+        return 200 * 60
 
     def __getitems__(self, indices):
         return self.samples[torch.tensor(indices) % len(self.samples)], torch.zeros(len(indices))
@@ -24,6 +24,6 @@ class Packed(Dataset):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         data = Packed(folder)
-        training = Training(busy_ms=6)
-        training.epoch(DataLoader(data, batch_size=500, num_workers=1, collate_fn=tuple))
+        training = Training(busy_ms=3)
+        training.epoch(DataLoader(data, batch_size=200, num_workers=1, collate_fn=tuple))
         training.report()

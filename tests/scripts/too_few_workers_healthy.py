@@ -16,6 +16,6 @@ class FarAway(Dataset):
 
 
 if __name__ == "__main__":
-    training = Training(busy_ms=15)
+    training = Training()
     training.epoch(DataLoader(FarAway(), batch_size=8, num_workers=4))
     training.report()

@@ -24,9 +24,11 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.steps = 0
         self.began = time.perf_counter()
+        self.first = None
 
     def epoch(self, loader):
         for x, _ in loader:
+            self.first = self.first or time.perf_counter()
             loss = self.model(x) ** 2
             self.optimizer.zero_grad()
             loss.backward()
@@ -34,8 +36,12 @@ class Training:
             self.steps += 1
 
     def report(self):
-        """For the one who scores the doctor: what a step takes without it."""
-        print(f"STEP_MS={(time.perf_counter() - self.began) / self.steps * 1000:.3f}")
+        """For the one who scores the doctor: what a step takes without it, once the first batch is
+        there and with the time until then.
+        """
+        now = time.perf_counter()
+        print(f"STEP_MS={(now - self.first) / self.steps * 1000:.3f}")
+        print(f"WHOLE_MS={(now - self.began) / self.steps * 1000:.3f}")
 
 
 def work(ms):

@@ -8,7 +8,7 @@ DTYPE = torch.float32
 
 class Signals(Dataset):
     def __init__(self):
-        self.signals = torch.zeros((64, 2_000), dtype=DTYPE)
+        self.signals = torch.zeros((64, 60_000), dtype=DTYPE)
 
     def __len__(self):
         return 64 * 50
@@ -18,6 +18,6 @@ class Signals(Dataset):
 
 
 if __name__ == "__main__":
-    training = Training(busy_ms=3)
-    training.epoch(DataLoader(Signals(), batch_size=64))
+    training = Training(busy_ms=20)
+    training.epoch(DataLoader(Signals(), batch_size=64, num_workers=1))
     training.report()

@@ -18,6 +18,6 @@ class Signals(Dataset):
 
 
 if __name__ == "__main__":
-    training = Training(busy_ms=3)
-    training.epoch(DataLoader(Signals(), batch_size=64))
+    training = Training(busy_ms=20)
+    training.epoch(DataLoader(Signals(), batch_size=64, num_workers=1))
     training.report()

@@ -55,7 +55,7 @@ class Reading:
         self._start_counts = counters.read_counts()
         # The hooks of a process time all that it reads; what this reading takes is its own.
         self._times: dict[str, StageTimes] = {}
-        self.sample_shape: dict[str, int] = {}
+        self.sample_shape: dict[int, int] = {}
 
     def sample(self) -> None:
         """Look where the thread is, from now on."""
@@ -100,9 +100,9 @@ class Reading:
             if old is not None and new is not None:
                 setattr(process, name, (getattr(process, name) or 0) + new - old)
 
-    def note_sample(self, took: int) -> None:
-        """A sample with all that is inside it."""
-        bits = str((took // 1000).bit_length())
+    def note_sample(self) -> None:
+        """The latest call was a sample, with all that is inside it."""
+        bits = (self.log.took // 1000).bit_length()
         self.sample_shape[bits] = self.sample_shape.get(bits, 0) + 1
 
     def write(self, now: int | None = None, *, force: bool = False) -> None:
@@ -246,15 +246,14 @@ class _TimedDataset:
 
     def __init__(self, dataset: Any, reading: Reading) -> None:
         self._get = dataset.__getitem__
-        self._reading = reading
+        self._reading, self._log = reading, reading.log
         many = getattr(dataset, "__getitems__", None)
         if many:
             self.__getitems__ = lambda indices: reading.log.call("dataset", many, indices)
 
     def __getitem__(self, index: Any) -> Any:
-        reading, start = self._reading, _wall()
-        sample = reading.log.call("dataset", self._get, index)
-        reading.note_sample(_wall() - start)
+        sample = self._log.call("dataset", self._get, index)
+        self._reading.note_sample()
         return sample
 
 
@@ -264,9 +263,9 @@ class _TimedIterator:
         self._reading = reading
 
     def __next__(self) -> Any:
-        reading, start = self._reading, _wall()
+        reading = self._reading
         sample = reading.log.call("dataset", next, self._samples)
-        reading.note_sample(_wall() - start)
+        reading.note_sample()
         reading.process.samples += 1
         return sample
 

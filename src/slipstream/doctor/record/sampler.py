@@ -14,7 +14,7 @@ from slipstream.doctor.record.places import is_users, short_path
 _MOST_LINES = 400
 # A thread that computes gives way this soon. With Python's own 5 ms it would mostly be found where
 # it waits, which is where it gives way by itself.
-_GIVE_WAY_S = 0.0005
+_GIVE_WAY_S = 0.00005
 
 
 class Sampler:

@@ -1,5 +1,6 @@
 """Times the transforms of a dataset, one by one, and finds out what each of them does."""
 
+import pickle
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -45,7 +46,8 @@ def _walk(thing: Any, depth: int, seen: set[int]) -> Iterator[Place]:
     seen.add(id(thing))
     if isinstance(thing, (list, tuple)):
         for part in thing[:_MOST_MEMBERS]:
-            yield from _walk(part, depth + 1, seen)
+            if hasattr(part, "__dict__"):  # datasets; not the rows of a table
+                yield from _walk(part, depth + 1, seen)
         return
     values = getattr(thing, "__dict__", None)
     if not isinstance(values, dict) or len(values) > _MOST_ATTRIBUTES:
@@ -185,8 +187,7 @@ def _random_states() -> tuple[Any, ...]:
     numpy = sys.modules.get("numpy")
     drawn = None
     if numpy is not None:
-        _, keys, position, has_gauss, gauss = numpy.random.get_state()
-        drawn = (keys.tobytes(), position, has_gauss, gauss)
+        drawn = pickle.dumps(numpy.random.get_state(legacy=False))
     return random.getstate(), torch.get_rng_state().numpy().tobytes(), drawn
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from slipstream.doctor.attribute import LOADING, Attribution, Loading
-from slipstream.doctor.capture import Call, Capture, Line
+from slipstream.doctor.capture import NEXT, Call, Capture, Line
 from slipstream.doctor.rules.simulate import step_ms
 
 _LEAST_SHARE = 0.03
 _LEAST_MS = 0.05
+_MOST_DELAY = 0.2
 
 
 @dataclass(frozen=True)
@@ -102,18 +103,16 @@ class Case:
         )
 
     def gain_if(self, then_ms: float) -> float:
-        """What a step gains if it takes so long in the simulation: that part of the waiting time
-        that goes away there.
+        """What a step gains if it takes so long in the simulation. Where the loop waits for longer
+        than the simulation says, the rest of that is not the loader's: it is not counted.
         """
-        loading = self.loading
-        if loading is None:
+        if self.loading is None:
             return 0.0
         now = self.step_if()
         exposed = now - self.rest_ms
         if exposed <= 0:
             return 0.0
-        gone = min(1.0, max(0.0, (now - then_ms) / exposed))
-        return min(self.waits_ms, gone * self.waits_ms)
+        return max(0.0, now - then_ms) * min(1.0, self.waits_ms / exposed)
 
     def gain_without(self, stage_ms: float) -> float:
         """What a step would gain if a worker's batch took so much less: exposed time only."""
@@ -122,7 +121,28 @@ class Case:
             return 0.0
         if not loading.loader.workers:
             return min(self.waits_ms, stage_ms)
-        return self.gain_if(self.step_if(max(0.0, 1.0 - stage_ms / loading.batch_ms)))
+        share = min(1.0, stage_ms / loading.batch_ms)
+        gain = self.gain_if(self.step_if(1.0 - share))
+        # Workers that compute keep the loop from its core, too; so may others, hence the bound.
+        computing = min(1.0, (loading.cpu_ms + loading.delay_ms) / loading.batch_ms)
+        return gain + min(share * computing * self.loop_delay_ms, _MOST_DELAY * gain)
+
+    @cached_property
+    def loop_delay_ms(self) -> float:
+        """Milliseconds of a step in which the loop was ready to go on and had no core."""
+        loading = self.loading
+        if loading is None:
+            return 0.0
+        waits = [
+            span
+            for step in self.attribution.steps
+            for span in step.spans
+            if span.kind == NEXT and span.detail[0] == loading.loader.id and len(span.detail) > 4
+        ]
+        counts = [span.detail[4] for span in waits if span.detail[4] is not None]
+        if len(counts) < 2:
+            return 0.0
+        return float(max(counts) - min(counts)) * 1e-6 / (len(counts) - 1)
 
     @cached_property
     def sampled_ms(self) -> float:

@@ -19,13 +19,15 @@ def find(case: Case) -> list[Finding]:
         return []
     if loading.read_bytes < max(_LEAST_BYTES, _LEAST_SHARE * loading.read_chars):
         return []
-    spent = min(reading_ms(loading), loading.blocked_ms)
-    if spent < _LEAST_TIME * loading.batch_ms:
+    blocked = min(reading_ms(loading), loading.blocked_ms)
+    # Who was blocked has to wait for a core again.
+    spent = blocked + loading.delay_ms
+    if blocked < _LEAST_TIME * (loading.batch_ms - loading.delay_ms):
         return []
     cost = case.gain_without(spent)
     if not is_worth(case, cost):
         return []
-    rate = loading.read_bytes / spent / 1000
+    rate = loading.read_bytes / max(blocked, 1e-3) / 1000
     return [
         Finding(
             rule=NAME,

@@ -1,5 +1,7 @@
 """`copy-on-write`: by looking at Python objects every worker makes its own copy of them."""
 
+import itertools
+
 from slipstream.doctor.capture import Process
 from slipstream.doctor.finding import Finding
 from slipstream.doctor.rules.case import Case
@@ -8,6 +10,7 @@ from slipstream.doctor.rules.facts import feed
 NAME = "copy-on-write"
 HEALTHY = "workers share the memory of the dataset"
 _LEAST_BYTES = 24 << 20
+_MOST_AT_ONCE = 0.75
 _LEAST_SHARE = 0.5  # of what became a worker's own, has to be lost to what they share
 
 
@@ -49,4 +52,8 @@ def _growth(process: Process) -> float | None:
     _, own_before, shared_before = process.memory[0]
     _, own_after, shared_after = process.memory[-1]
     grown, lost = own_after - own_before, shared_before - shared_after
+    # All at once it is Python's collector, which looks at every object there is, once.
+    jumps = [after[1] - before[1] for before, after in itertools.pairwise(process.memory)]
+    if max(jumps) > _MOST_AT_ONCE * grown:
+        return None
     return float(grown) if grown > 0 and lost >= _LEAST_SHARE * grown else None

@@ -2,12 +2,13 @@
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
-from slipstream.doctor.rules.facts import feed, hot_lines, is_worth, stage_count
+from slipstream.doctor.rules.facts import feed, hot_lines, is_worth, stage_count, where_of
 
 NAME = "needless-copy"
 HEALTHY = "arrays become tensors without a copy"
 _STAGE = "convert: torch.tensor"
 _LEAST_SHARE = 0.2  # of a batch
+_LEAST_MS = 0.05  # less is a handful of numbers
 
 
 def find(case: Case) -> list[Finding]:
@@ -16,7 +17,8 @@ def find(case: Case) -> list[Finding]:
     if loading is None or not loading.stages.get(_STAGE):
         return []
     spent = loading.stages[_STAGE]
-    if spent < _LEAST_SHARE * loading.batch_ms:
+    each = loading.stages_cpu[_STAGE] / max(1e-9, stage_count(loading, _STAGE))
+    if spent < _LEAST_SHARE * loading.batch_ms or each < _LEAST_MS:
         return []
     cost = case.gain_without(spent)
     if not is_worth(case, cost):
@@ -29,7 +31,7 @@ def find(case: Case) -> list[Finding]:
                 f"torch.tensor copies {stage_count(loading, _STAGE):.0f} times for a batch, which"
                 f" takes {spent:.1f} of its {loading.batch_ms:.1f} ms."
             ),
-            where=lines[0][0] if lines else loading.loader.facts.get("read_at"),
+            where=lines[0][0] if lines else where_of(case, "dataset"),
             cost_ms=cost,
             fix="torch.from_numpy(array) shares the array's memory; lists become arrays once.",
             fix_class="E",

@@ -9,9 +9,11 @@ NAME = "per-sample-indexing"
 HEALTHY = "data in memory is gathered batch by batch"
 _MOST_SAMPLE_MS = 0.03  # beyond this a sample is more than an index
 _LEAST_MS = 1.0
-_LEAST_SHARE = 0.10
+_LEAST_SHARE = 0.20
+_LEAST_SAMPLES = 128  # in a batch: below, there is little to gain
 _GATHER_BYTES_PER_MS = 4e6
 _GATHER_MS = 0.05
+_LARGE_BYTES = 32 << 10  # of a sample
 
 
 def is_in_memory(loading: Loading) -> bool:
@@ -19,17 +21,25 @@ def is_in_memory(loading: Loading) -> bool:
     if loading.loader.kind != "map" or loading.samples < 1:
         return False
     inside = {"fetch", "dataset", "collate", "convert: torch.tensor"}
-    if any(ms > 0.02 * loading.batch_ms for s, ms in loading.stages.items() if s not in inside):
+    others = sum(ms for stage, ms in loading.stages_cpu.items() if stage not in inside)
+    if others > 0.02 * loading.cpu_ms or loading.blocked_ms > 0.5 * loading.batch_ms:
         return False
     if per_batch(loading, "opens") > 0.1 * loading.samples or not stage_count(loading, "dataset"):
         return False
-    return loading.stages["dataset"] / loading.samples <= _MOST_SAMPLE_MS
+    read = loading.read_chars or 0.0
+    if read > max(_LARGE_BYTES, 0.3 * (loading.loader.batch_bytes or 0)):
+        return False
+    return loading.stages_cpu["dataset"] / loading.samples <= _MOST_SAMPLE_MS
 
 
 def find(case: Case) -> list[Finding]:
     """Python's work on each sample, where one gather could fetch the batch."""
     loading = feed(case)
     if loading is None or not is_in_memory(loading) or loading.loader.collate != "default_collate":
+        return []
+    if (loading.loader.batch_bytes or 0) > _LARGE_BYTES * loading.samples:
+        return []  # copying is what takes time
+    if loading.samples < _LEAST_SAMPLES:
         return []
     if stage_count(loading, "dataset") < 0.5 * loading.samples:
         return []  # __getitems__ is there already

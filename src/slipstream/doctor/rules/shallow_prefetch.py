@@ -25,7 +25,8 @@ def find(case: Case) -> list[Finding]:
     if prefetch > 1 and slow_samples(loading) is not None:
         return []  # the queue is as deep as usual: it is the samples
     cost = case.gain_if(case.step_if(prefetch=_DEEP))
-    if not is_worth(case, cost) or cost < _LEAST_SHARE * case.waits_ms:
+    exposed = min(case.waits_ms, case.step_if() - case.rest_ms - loading.hand_over_ms)
+    if not is_worth(case, cost) or cost < _LEAST_SHARE * exposed:
         return []
     return [
         Finding(

@@ -16,6 +16,7 @@ from slipstream.doctor.rules.per_sample_indexing import is_in_memory
 NAME = "slow-transform"
 HEALTHY = "no transform stands out"
 _LEAST_SHARE = 0.4  # of a batch
+_MOST_WAITING = 0.3
 _OTHERS = 3.0  # times as much as the next
 
 
@@ -28,8 +29,11 @@ def find(case: Case) -> list[Finding]:
     if stage is None:
         return []
     own_code = stage == "dataset"
+    if own_code and loading.loader.facts.get("read_at") is None:
+        return []  # a library's: there is nothing to rewrite
     if own_code:
-        waits = stage_blocked_ms(loading, stage) > 0.3 * loading.stages[stage]
+        blocked = stage_blocked_ms(loading, stage)
+        waits = blocked > _MOST_WAITING * (blocked + loading.stages_cpu[stage])
         # That it waits for storage, or that there are too few to do it, is another cause.
         if waits or too_few_workers.find(case):
             return []

@@ -1,6 +1,5 @@
 """`too-many-workers`: more workers than cores; they and the loop wait for their turn."""
 
-from slipstream.doctor.capture import NEXT
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, is_worth
@@ -17,9 +16,7 @@ def find(case: Case) -> list[Finding]:
         return []
     if loading.delay_ms < _LEAST_DELAY * loading.batch_ms:
         return []
-    waited = loop_delay_ms(case)
-    if waited is None:
-        return []
+    waited = case.loop_delay_ms
     best = max(1, case.cores if case.on_device else case.cores - 1)
     # Fewer workers leave the loop its core, but have to make as many batches.
     then = max(case.rest_ms - waited + loading.hand_over_ms, loading.cpu_ms / best)
@@ -41,19 +38,3 @@ def find(case: Case) -> list[Finding]:
             gain=Gain(0.0, cost),
         )
     ]
-
-
-def loop_delay_ms(case: Case) -> float | None:
-    """Milliseconds of a step in which the loop was ready to go on and had no core."""
-    loading = case.loading
-    assert loading is not None
-    found = []
-    before: int | None = None
-    for span in sorted(case.capture.spans, key=lambda span: span.start):
-        if span.kind != NEXT or span.detail[0] != loading.loader.id or len(span.detail) < 5:
-            continue
-        asked, got = span.detail[3:5]
-        if before is not None and asked is not None and span.detail[2] > 0:
-            found.append(asked - before)
-        before = got
-    return sum(found) * 1e-6 / len(found) if found else None
