@@ -21,10 +21,11 @@ from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
 from slipstream.doctor.record.sampler import Sampler
 from slipstream.doctor.record.stages import StageLog
+from slipstream.doctor.record.statements import describe_statements
 from slipstream.doctor.record.trace import DeviceClock, Trace
 from slipstream.errors import UsageError
 
-_SAMPLE_S = 0.01
+_SAMPLE_S = 0.005
 _WARM_UP = 5  # batches
 _MEMORY_NS = 500_000_000
 
@@ -55,7 +56,7 @@ class Session:
         self._memory: list[list[int]] = []
         self._memory_at = 0
         self._overhead_ns = 0
-        self._sampler = Sampler(_SAMPLE_S, lambda: self.trace.current)
+        self._sampler = Sampler(_SAMPLE_S, lambda: self.trace.current, lambda: self.trace.loop_code)
         self._folder = Path(tempfile.mkdtemp(prefix="slipstream-doctor-"))
         self._own = Process(os.getpid(), -1, None)
 
@@ -90,6 +91,9 @@ class Session:
         if self.trace.device_clock is not None:
             self.trace.device_clock.read(self.trace.spans)
             clock = "device"
+        # Of the run: replays change counters and caches.
+        settings, memory = describe_settings(), self._memory
+        replays = self._loop_hooks.replay() if ended != "error" else []
         processes = self._own_processes() + self._workers()
         shutil.rmtree(self._folder, ignore_errors=True)
         capture = Capture(
@@ -105,14 +109,17 @@ class Session:
             calls=self.trace.calls,
             lines=self._sampler.lines(),
             sample_interval=int(_SAMPLE_S * 1e9),
+            samples=self._sampler.samples(),
             optimizers=[{"id": key, **facts} for key, facts in self._loop_hooks.optimizers.items()],
             model={"models": self._loop_hooks.models.found},
-            settings=describe_settings(),
-            memory=self._memory,
+            settings=settings,
+            memory=memory,
+            replays=replays,
         )
         throttled = counters.throttled()
         if throttled is not None and self._throttled is not None:
             capture.settings["throttled"] = throttled - self._throttled
+        capture.statements = describe_statements({line.where for line in capture.lines})
         _rebase(capture, self._began)
         return capture
 
@@ -121,12 +128,16 @@ class Session:
     def before_batch(self) -> None:
         """The loop asks for a batch. Raises `WindowEnded`."""
         if self._is_over():
-            raise WindowEnded
+            self._end()
 
     def before_step(self) -> None:
         """The loop's optimizer begins a step: for loops without a loader. Raises `WindowEnded`."""
         if not self._batches and self._is_over():
-            raise WindowEnded
+            self._end()
+
+    def _end(self) -> None:
+        self._loop_hooks.models.hold()
+        raise WindowEnded
 
     def after_batch(self, loader: int) -> None:
         """The loop got one."""
@@ -204,5 +215,7 @@ def _rebase(capture: Capture, began: int) -> None:
             batch[2] -= began
         for entry in process.memory:
             entry[0] -= began
-    for entry in capture.memory:
+    for compilation in capture.settings.get("compilations", ()):
+        compilation["start"] -= began
+    for entry in (*capture.memory, *capture.samples):
         entry[0] -= began

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any
 
 from slipstream.doctor.capture import Call, Span
@@ -23,6 +24,7 @@ class Trace:
     def __init__(self) -> None:
         self.is_on = False
         self.current = ""  # the innermost kind, for the sampler
+        self.loop_code: CodeType | None = None  # of the function that calls the optimizer
         self.spans: list[Span] = []
         self.device_clock: DeviceClock | None = None
         self._thread = threading.get_ident()

@@ -11,6 +11,33 @@ _MODULES = (
     "no_workers",
     "too_few_workers",
 )
+_OF_THE_LOOP = (
+    "frequent_checkpoint",
+    "logging_in_loop",
+    "garbage_collection",
+    "forced_garbage_collection",
+    "empty_cache_in_loop",
+    "python_in_loop",
+    "parameter_loop",
+    "zero_grad_memset",
+    "for_loop_optimizer",
+    "repeated_work",
+    "repeated_compilation",
+    "anomaly_detection",
+    "deterministic_mode",
+    "eval_with_grad",
+    "frequent_evaluation",
+    "graph_held",
+    "frozen_gradients",
+    "unused_parameters",
+    "activation_checkpoint",
+    "non_contiguous_input",
+    "mixed_memory_format",
+    "channels_last",
+    "unfolded_batchnorm",
+    "float64_model",
+    "thread_count",
+)
 
 
 @dataclass(frozen=True)
@@ -24,5 +51,5 @@ class Rule:
 
 def all_rules() -> tuple[Rule, ...]:
     """Every rule there is."""
-    modules = (import_module(f"{__name__}.{name}") for name in _MODULES)
+    modules = (import_module(f"{__name__}.{name}") for name in (*_MODULES, *_OF_THE_LOOP))
     return tuple(Rule(module.NAME, module.HEALTHY, module.find) for module in modules)

@@ -1,0 +1,35 @@
+"""`repeated-compilation`: torch.compile compiles again while the loop runs."""
+
+from slipstream.doctor.finding import Finding, Gain
+from slipstream.doctor.rules.case import Case
+
+NAME = "repeated-compilation"
+HEALTHY = "nothing is compiled again in the loop"
+
+
+def find(case: Case) -> list[Finding]:
+    """Compilations inside of steps."""
+    steps = case.attribution.steps
+    inside = [
+        entry
+        for entry in case.capture.settings.get("compilations", [])
+        if any(step.host[0] <= entry["start"] < step.host[1] for step in steps)
+    ]
+    cost = sum(entry["ms"] for entry in inside) / max(1, len(steps))
+    if not inside or not case.matters(cost):
+        return []
+    dearest = max(inside, key=lambda entry: float(entry["ms"]))
+    return [
+        Finding(
+            rule=NAME,
+            title=(
+                f"torch.compile compiled {len(inside)} times within {len(steps)} steps:"
+                f" {cost:.1f} ms of a step."
+            ),
+            where=dearest["where"],
+            cost_ms=cost,
+            fix="Keep shapes fixed (drop_last, padding), or torch.compile(..., dynamic=True).",
+            fix_class="N",
+            gain=Gain(0.0, cost),
+        )
+    ]
