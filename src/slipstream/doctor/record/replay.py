@@ -16,7 +16,7 @@ from slipstream.doctor.record.stopwatch import Stopwatch, undisturbed
 if TYPE_CHECKING:
     from slipstream.doctor.record.loop import LoopHooks
 
-_SECONDS = 2.5
+_SECONDS = 3.0
 
 
 def replay_all(hooks: "LoopHooks") -> list[dict[str, Any]]:

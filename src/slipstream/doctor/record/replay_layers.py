@@ -52,7 +52,7 @@ def _compare_layouts(layer: Layer, number: int, watch: Stopwatch) -> list[dict[s
     times = watch.compare(
         _pass(module, given, layer.input_needs_grad),
         _pass(module, wanted, layer.input_needs_grad),
-        0.25,
+        0.6,
     )
     if times is None:
         return []
@@ -84,7 +84,7 @@ def _outermost(layers: list[Layer]) -> list[Layer]:
 
 def _time_unused(layer: Layer, number: int, watch: Stopwatch) -> list[dict[str, Any]]:
     module = copy.deepcopy(layer.module)
-    times = watch.compare(lambda: module(*layer.inputs), lambda: None, 0.2)
+    times = watch.compare(lambda: module(*layer.inputs), lambda: None, 0.4)
     if times is None:
         return []
     return [

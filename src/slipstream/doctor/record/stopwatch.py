@@ -12,8 +12,9 @@ import torch
 from slipstream.doctor.record.machine import cuda_is_in_use
 
 _MOST_PAIRS = 15
-_LEAST_PAIRS = 5
+_LEAST_PAIRS = 4
 _WARM_UP = 2
+_SLOW_MS = 50.0  # warm after one pass
 Work = Callable[[], object]
 
 
@@ -28,7 +29,7 @@ class Stopwatch:
         """Seconds."""
         return self._ends - time.perf_counter()
 
-    def compare(self, now: Work, then: Work, seconds: float = 0.4) -> list[list[float]] | None:
+    def compare(self, now: Work, then: Work, seconds: float = 1.0) -> list[list[float]] | None:
         """Milliseconds of both, in turns: [[now, …], [then, …]]. None where time does not suffice,
         or one of them fails.
         """
@@ -36,9 +37,11 @@ class Stopwatch:
         times: list[list[float]] = [[], []]
         try:
             for _ in range(_WARM_UP):
-                slowest = _ms(now) + _ms(then)
-                if time.perf_counter() + _LEAST_PAIRS * slowest * 1e-3 > ends:
+                both = _ms(now) + _ms(then)
+                if time.perf_counter() + _LEAST_PAIRS * both * 1e-3 > ends:
                     return None
+                if both > _SLOW_MS:
+                    break
             for turn in range(_MOST_PAIRS):
                 order = (0, 1) if turn % 2 else (1, 0)
                 for which in order:

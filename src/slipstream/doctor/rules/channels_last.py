@@ -9,7 +9,7 @@ from slipstream.doctor.rules.replayed import compared
 NAME = "channels-last"
 HEALTHY = "another order in memory would not make convolutions faster"
 # It is a matter of taste below: the default is no fault.
-_SHARE = 0.15
+_SHARE = 0.30
 
 
 def find(case: Case) -> list[Finding]:

@@ -10,7 +10,6 @@ from slipstream.doctor.rules.case import Case
 
 _MAIN = (NEXT, FORWARD, BACKWARD, OPTIMIZER)
 _SURE = {"arrays", "sleeps", "python", "writes", "state"}
-_MOSTLY = 0.6
 _ARRAYS = ("numpy", "scipy", "sklearn", "pandas", "PIL", "cv2", "skimage", "matplotlib")
 
 
@@ -94,14 +93,11 @@ def _is_for_model(step: Step, at: int) -> bool:
 
 
 def places(lines: list[OwnLine]) -> list[str]:
-    """The dearest first. Where a function's lines share the time, the line that calls it."""
+    """Lines of the loop, the dearest first; then lines of functions that it calls."""
+    loop: defaultdict[str, float] = defaultdict(float)
     inner: defaultdict[str, float] = defaultdict(float)
-    outer: defaultdict[str, float] = defaultdict(float)
     for line in lines:
-        inner[line.over_parameters or line.where] += line.ms
-        outer[line.over_parameters or line.outer or line.where] += line.ms
-    by_cost = sorted(inner, key=lambda place: -inner[place])
-    called = max(outer, key=lambda place: outer[place], default=None)
-    if called is None or (inner[by_cost[0]] >= _MOSTLY * outer[called]):
-        return by_cost
-    return [called, *(place for place in by_cost if place != called)]
+        loop[line.over_parameters or line.outer or line.where] += line.ms
+        inner[line.where] += line.ms
+    found = sorted(loop, key=lambda place: -loop[place])
+    return [*found, *sorted((p for p in inner if p not in loop), key=lambda p: -inner[p])]

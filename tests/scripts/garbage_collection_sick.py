@@ -1,0 +1,38 @@
+# truth: rule=garbage-collection cost_ms=measured
+"""Objects by the hundred thousand, kept in cycles."""
+
+import gc
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Batches(Dataset):
+    """Whole batches that are there already: loading takes no time."""
+
+    def __init__(self, count):
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(32, 64, generator=generator)
+        self.y = torch.randint(0, 10, (32,), generator=generator)
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.x, self.y
+
+
+loader = DataLoader(Batches(40), batch_size=None)
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+gc.set_threshold(700, 2, 2)
+kept = []
+
+for x, y in loader:
+    kept += [[number] for number in range(20000)]
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()

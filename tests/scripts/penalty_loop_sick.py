@@ -1,0 +1,35 @@
+# truth: rule=parameter-loop cost_ms=measured
+"""A penalty on the weights, added up in Python."""
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Batches(Dataset):
+    """Whole batches that are there already: loading takes no time."""
+
+    def __init__(self, count):
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(32, 64, generator=generator)
+        self.y = torch.randint(0, 10, (32,), generator=generator)
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.x, self.y
+
+
+loader = DataLoader(Batches(50), batch_size=None)
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(60)), torch.nn.Linear(64, 10))
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
+
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    for parameter in model.parameters():  # here
+        loss = loss + 1e-4 * parameter.pow(2).sum()
+    loss.backward()
+    optimizer.step()

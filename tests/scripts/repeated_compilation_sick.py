@@ -1,0 +1,39 @@
+# truth: rule=repeated-compilation cost_ms=measured
+"""Shapes change, and each is compiled for itself."""
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Batches(Dataset):
+    """Whole batches that are there already: loading takes no time."""
+
+    def __init__(self, count):
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(32, 64, generator=generator)
+        self.y = torch.randint(0, 10, (32,), generator=generator)
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.x, self.y
+
+
+loader = DataLoader(Batches(50), batch_size=None)
+model = torch.compile(
+    torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)),
+    backend="eager",
+    dynamic=False,
+)
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+torch._dynamo.config.recompile_limit = 64
+
+for x, y in loader:
+    size = 2 + torch.randint(0, 30, ()).item()
+    optimizer.zero_grad()
+    loss = criterion(model(x[:size]), y[:size])
+    loss.backward()
+    optimizer.step()
