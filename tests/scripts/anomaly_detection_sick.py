@@ -22,7 +22,7 @@ class Batches(Dataset):
 
 
 loader = DataLoader(Batches(50), batch_size=None)
-model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(60)), torch.nn.Linear(64, 10))
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(15)), torch.nn.Linear(64, 10))
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
 torch.autograd.set_detect_anomaly(True)  # here

@@ -39,7 +39,7 @@ def validate():
     return total / len(validation)
 
 
-for epoch in range(6):
+for _ in range(6):
     model.train()
     for x, y in training:
         optimizer.zero_grad()

@@ -2,6 +2,7 @@
 """A table written anew in every step."""
 
 import tempfile
+from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -23,7 +24,7 @@ class Batches(Dataset):
         return self.x, self.y
 
 
-path = f"{tempfile.mkdtemp()}/table.csv"
+path = Path(tempfile.mkdtemp()) / "table.csv"
 rows = [f"{n},{n * n}\n" for n in range(40000)]
 
 loader = DataLoader(Batches(50), batch_size=None)
@@ -36,5 +37,5 @@ for x, y in loader:
     loss = criterion(model(x), y)
     loss.backward()
     optimizer.step()
-    with open(path, "w") as file:
+    with path.open("w") as file:
         file.writelines(rows)  # here

@@ -2,7 +2,6 @@
 """Singular values of a matrix, with NumPy, for every batch."""
 
 import numpy as np
-
 import torch
 from torch.utils.data import DataLoader, Dataset
 

@@ -29,7 +29,6 @@ seen = 0
 history = []
 
 for x, y in loader:
-    x = x - x.mean()
     optimizer.zero_grad()
     loss = criterion(model(x), y)
     loss.backward()

@@ -22,7 +22,7 @@ class Batches(Dataset):
 
 
 loader = DataLoader(Batches(40), batch_size=None)
-model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(120)), torch.nn.Linear(64, 10))
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(40)), torch.nn.Linear(64, 10))
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = None
 

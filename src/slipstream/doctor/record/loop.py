@@ -29,6 +29,7 @@ from slipstream.doctor.capture import (
     ZERO_GRAD,
     Call,
 )
+from slipstream.doctor.record.device import DeviceHooks
 from slipstream.doctor.record.machine import cuda_is_in_use
 from slipstream.doctor.record.models import ModelFacts
 from slipstream.doctor.record.places import users_frame, users_place
@@ -62,6 +63,7 @@ class LoopHooks:
         self.held_optimizers: dict[int, Any] = {}
         self.models = ModelFacts()
         self._writers = WriterHooks(session.trace, session.patches)
+        self._device = DeviceHooks(session.trace, session.patches)
         self._step_count = 0
         self._made_at: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
         self._graphs: deque[weakref.ref[Any]] = deque(maxlen=200)
@@ -103,6 +105,11 @@ class LoopHooks:
             register_optimizer_step_post_hook(self._after_step),
         ]
         gc.callbacks.append(self._on_garbage)
+
+    @property
+    def allocator(self) -> dict[str, int]:
+        """What the device's allocator did since the first steps."""
+        return self._device.allocator()
 
     @property
     def calls(self) -> list[Call]:
@@ -272,6 +279,7 @@ class LoopHooks:
                 facts = counted.facts
                 facts["bytes"] = facts.get("bytes", 0) + tensor.nbytes
                 if result.device.type != "cpu":
+                    self._device.install()
                     self._session.saw_device()
                     is_pinned = tensor.is_pinned()
                     facts["pageable"] = facts.get("pageable", 0) + (not is_pinned)
@@ -294,6 +302,7 @@ class LoopHooks:
             self._trace.loop_code = None if frame is None else frame.f_code
         if self._step_count <= _STEPS_WITH_IMPORTS:
             self._writers.install()
+            self._device.note_allocator()
         if id(optimizer) not in self.optimizers and len(self.optimizers) < _MOST_OPTIMIZERS:
             facts = _describe_optimizer(optimizer)
             facts["made_at"] = self._made_at.get(optimizer)

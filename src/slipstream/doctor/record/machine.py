@@ -32,6 +32,9 @@ def describe_machine() -> dict[str, Any]:
         ]
         if torch.cuda.is_available()
         else [],
+        "capability": list(torch.cuda.get_device_capability())
+        if torch.cuda.is_available()
+        else None,
         "device_memory_bytes": torch.cuda.get_device_properties(0).total_memory
         if torch.cuda.is_available()
         else None,
@@ -49,6 +52,7 @@ def describe_settings() -> dict[str, Any]:
         "anomaly_detection": torch.is_anomaly_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_tf32": torch.backends.cudnn.allow_tf32,
         "matmul_precision": torch.get_float32_matmul_precision(),
         "flags": {name: os.environ[name] for name in _FLAGS if name in os.environ},
         "free_threaded": bool(getattr(sys, "_is_gil_enabled", lambda: True)() is False),

@@ -19,14 +19,16 @@ from slipstream.doctor.record.inside import (
 from slipstream.doctor.record.places import users_place
 
 _LOOKED_AT = 3  # calls of a model whose inputs are described; the last of them is kept
-_MOST_HELD = 4
+_MOST_HELD = 3
+_MOST_ELEMENTS = 50_000_000  # of a model that is held
+_NOTHING = {"anomaly": 0, "autocast": 0, "synced": 0}  # calls in which it was on
 _DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 
 
 class ModelFacts:
     """Knows the outermost modules that were called.
 
-    Models in the processor's memory, and one batch for each way that they are called, are held
+    Models that are not too large, and one batch for each way that they are called, are held
     until the recording is over: a function that has returned takes its model with it.
     """
 
@@ -54,9 +56,11 @@ class ModelFacts:
         name = mode_name(module.training, torch.is_grad_enabled())
         mode = facts["modes"].get(name)
         if mode is None:
-            mode = facts["modes"][name] = {"calls": 0, "where": users_place(2), "anomaly": 0}
+            mode = facts["modes"][name] = {"calls": 0, "where": users_place(2), **_NOTHING}
         mode["calls"] += 1
         mode["anomaly"] += torch.is_anomaly_enabled()
+        mode["autocast"] += torch.is_autocast_enabled("cuda")
+        mode["synced"] += bool(getattr(module, "require_backward_grad_sync", False))
         if mode["calls"] == _LOOKED_AT and number in self._held:
             self.given[number, name] = _without_graph(args), _without_graph(kwargs)
         return number
@@ -112,8 +116,7 @@ class ModelFacts:
         self.insides.clear()
 
     def _hold(self, number: int, module: Any) -> None:
-        first = next(iter(module.parameters()), None)
-        if first is None or first.device.type != "cpu":
+        if not 0 < self.found[number]["elements"] <= _MOST_ELEMENTS:
             return
         self._held[number] = module
         while len(self._held) > _MOST_HELD:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from slipstream.doctor.record.replay_layers import replay_layers
-from slipstream.doctor.record.replay_model import replay_model
+from slipstream.doctor.record.replay_model import replay_suspects, replay_variants
 from slipstream.doctor.record.replay_optimizer import replay_optimizers
 from slipstream.doctor.record.stopwatch import Stopwatch, undisturbed
 
@@ -27,7 +27,7 @@ def replay_all(hooks: "LoopHooks") -> list[dict[str, Any]]:
     watch = Stopwatch(_SECONDS)
     found: list[dict[str, Any]] = []
     with undisturbed():
-        for replay in (replay_optimizers, replay_layers, replay_model):
+        for replay in (replay_layers, replay_suspects, replay_optimizers, replay_variants):
             try:
                 found += replay(hooks, watch)
             except Exception as error:

@@ -9,39 +9,65 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from slipstream.cpu import usable_cores
 from slipstream.doctor.record.models import mode_name
+from slipstream.doctor.record.replay_device import on_device
 from slipstream.doctor.record.stopwatch import Stopwatch, Work
 
 if TYPE_CHECKING:
     from slipstream.doctor.record.loop import LoopHooks
 
 _MOST_ELEMENTS = 50_000_000
+_SMALL_BATCH = 4
+_SECONDS_OF_SUSPECTS, _SECONDS_OF_VARIANTS = 2.0, 0.8
 _Entry = tuple[str, Work, Work, dict[str, Any]]
 
 
-def replay_model(hooks: "LoopHooks", watch: Stopwatch) -> list[dict[str, Any]]:
-    """Of the model that the loop calls most, and of the one that it evaluates."""
+def replay_suspects(hooks: "LoopHooks", watch: Stopwatch) -> list[dict[str, Any]]:
+    """Of what is known to be on, or to be done for nothing: what would it gain to stop it."""
+    return _measured(_suspects(hooks), watch, _SECONDS_OF_SUSPECTS)
+
+
+def replay_variants(hooks: "LoopHooks", watch: Stopwatch) -> list[dict[str, Any]]:
+    """Of what could be done in another way: would that be faster."""
+    return _measured(_all_variants(hooks), watch, _SECONDS_OF_VARIANTS)
+
+
+def _measured(entries: Iterator[_Entry], watch: Stopwatch, seconds: float) -> list[dict[str, Any]]:
     found = []
-    for name, now, then, facts in _entries(hooks):
-        times = watch.compare(now, then)
+    for name, now, then, facts in entries:
+        times = watch.compare(now, then, seconds)
         if times is not None:
             found.append({"name": name, "now_ms": times[0], "then_ms": times[1], **facts})
     return found
 
 
-def _entries(hooks: "LoopHooks") -> Iterator[_Entry]:
-    for number, facts in enumerate(hooks.models.found):
-        module = hooks.models.module(number)
-        if module is None or not _can_be_copied(facts):
-            continue
+def _suspects(hooks: "LoopHooks") -> Iterator[_Entry]:
+    for number, module, facts in _copyable(hooks):
         given = hooks.models.given.get((number, mode_name(False, True)))
         if given is not None:
-            yield _with_gradient(number, module, given, facts)
+            yield _with_gradient(number, module, given)
         trained = hooks.models.given.get((number, mode_name(True, True)))
         if trained is not None and facts.get("with_gradient"):
             yield from _trained(number, module, trained, hooks)
-        inferred = hooks.models.given.get((number, mode_name(False, False))) or given
-        if inferred is not None and not facts.get("with_gradient"):
-            yield from _inferred(number, module, inferred, hooks)
+
+
+def _all_variants(hooks: "LoopHooks") -> Iterator[_Entry]:
+    for number, module, facts in _copyable(hooks):
+        trained = hooks.models.given.get((number, mode_name(True, True)))
+        evaluated = hooks.models.given.get((number, mode_name(False, False)))
+        evaluated = evaluated or hooks.models.given.get((number, mode_name(False, True)))
+        if trained is not None and facts.get("with_gradient"):
+            model = copy.deepcopy(module).train()
+            now = training_pass(model, trained)
+            yield from _variants(model, now, trained, facts, {"model": number})
+        elif evaluated is not None and not facts.get("with_gradient"):
+            yield from _inferred(number, module, evaluated, hooks)
+
+
+def _copyable(hooks: "LoopHooks") -> Iterator[tuple[int, Any, dict[str, Any]]]:
+    for number, facts in enumerate(hooks.models.found):
+        module = hooks.models.module(number)
+        if module is not None and _can_be_copied(facts):
+            yield number, module, facts
 
 
 def _can_be_copied(facts: dict[str, Any]) -> bool:
@@ -53,7 +79,7 @@ def _can_be_copied(facts: dict[str, Any]) -> bool:
     )
 
 
-def _with_gradient(number: int, module: Any, given: Any, facts: dict[str, Any]) -> _Entry:
+def _with_gradient(number: int, module: Any, given: Any) -> _Entry:
     model = copy.deepcopy(module).eval()
     args, kwargs = given
 
@@ -70,20 +96,23 @@ def _with_gradient(number: int, module: Any, given: Any, facts: dict[str, Any]) 
 def _trained(number: int, module: Any, given: Any, hooks: "LoopHooks") -> Iterator[_Entry]:
     facts = hooks.models.found[number]
     about = {"model": number}
-    model = copy.deepcopy(module)
-    now = training_pass(model, given)
+    now = training_pass(copy.deepcopy(module).train(), given)
     if facts["modes"][mode_name(True, True)]["anomaly"]:
         yield "anomaly", _switched(now, True), _switched(now, False), about
     if any(call.what == "zero_grad(set_to_none=False)" for call in hooks.calls):
-        yield "add-to-zeros", training_pass(copy.deepcopy(module), given, keep=True), now, about
+        yield (
+            "add-to-zeros",
+            training_pass(copy.deepcopy(module).train(), given, keep=True),
+            now,
+            about,
+        )
     unasked = _unasked(module, hooks)
     if unasked:
-        frozen = copy.deepcopy(module)
+        frozen = copy.deepcopy(module).train()
         for name, parameter in frozen.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and name not in unasked)
         facts["unasked"] = len(unasked)
         yield "frozen", now, training_pass(frozen, given), about
-    yield from _variants(model, now, given, facts, about)
 
 
 def _inferred(number: int, module: Any, given: Any, hooks: "LoopHooks") -> Iterator[_Entry]:
@@ -120,6 +149,13 @@ def _variants(
         yield "threads", _on(now, threads), _on(now, cores), {**about, "threads": [threads, cores]}
     if torch.are_deterministic_algorithms_enabled():
         yield "deterministic", _fixed(now, True), _fixed(now, False), about
+    first = next(iter(model.parameters()))
+    if first.device.type == "cuda":
+        yield from on_device(now, model, facts, about)
+    batch = next((t.shape[0] for t in tree_leaves(given) if _has_rows(t)), 0)
+    if first.device.type == "cuda" or 0 < batch <= _SMALL_BATCH:
+        double = _as(given, lambda tensor: torch.cat([tensor, tensor]) if tensor.ndim else tensor)
+        yield "double-batch", now, _like(model, double, in_training), {**about, "batch": batch}
     has_images = any(isinstance(t, torch.Tensor) and t.ndim == 4 for t in tree_leaves(given))
     if facts["convolutions"] and has_images:
         if not facts["channels_last_weights"]:
@@ -129,6 +165,10 @@ def _variants(
             plain = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
             yield "contiguous", now, _like(plain, _as(given, _to_plain), in_training), about
             yield "channels-last", now, _like(model, _as(given, _to_last), in_training), about
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim > 0
 
 
 def training_pass(model: Any, given: Any, *, keep: bool = False) -> Work:

@@ -93,6 +93,7 @@ class Session:
             clock = "device"
         # Of the run: replays change counters and caches.
         settings, memory = describe_settings(), self._memory
+        settings["allocator"] = self._loop_hooks.allocator
         replays = self._loop_hooks.replay() if ended != "error" else []
         processes = self._own_processes() + self._workers()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -119,7 +120,9 @@ class Session:
         throttled = counters.throttled()
         if throttled is not None and self._throttled is not None:
             capture.settings["throttled"] = throttled - self._throttled
-        capture.statements = describe_statements({line.where for line in capture.lines})
+        capture.statements = describe_statements(
+            {line.where for line in capture.lines} | {call.where or "" for call in capture.calls}
+        )
         _rebase(capture, self._began)
         return capture
 

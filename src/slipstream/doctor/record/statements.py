@@ -20,13 +20,19 @@ _WRITERS = frozenset((
     "warning", "dump", "savetxt", "savez", "savez_compressed", "imsave", "imwrite",
 ))  # fmt: skip
 _PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffers"))
+_FACTORIES = frozenset((
+    "zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "arange", "linspace",
+    "eye", "tensor", "zeros_like", "ones_like", "rand_like", "randn_like",
+))  # fmt: skip
 _ARRAY_PACKAGES = frozenset(
     ("numpy", "scipy", "sklearn", "pandas", "PIL", "cv2", "skimage", "matplotlib", "numba")
 )
 
 
 def describe_statements(places: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """{place: {"does": [names], "over_parameters": place of the loop or None}}."""
+    """{place: {"does": [names], "builds": whether it makes a tensor of nothing,
+    "over_parameters": place of the loop or None}}.
+    """
     found: dict[str, dict[str, Any]] = {}
     trees: dict[str, ast.Module | None] = {}
     for place in places:
@@ -41,6 +47,7 @@ def describe_statements(places: Iterable[str]) -> dict[str, dict[str, Any]]:
             loop = _parameter_loop(chain)
             found[place] = {
                 "does": sorted(_does(chain[-1], _names_of(file))),
+                "builds": _builds(chain[-1], _names_of(file)),
                 "over_parameters": None if loop is None else f"{file}:{loop}",
             }
     return found
@@ -168,6 +175,19 @@ def _does(statement: ast.stmt, names: dict[str, Any]) -> set[str]:
             if isinstance(node, ast.Call):
                 found.add(_kind_of(node, names))
     return found or {PYTHON}
+
+
+def _builds(statement: ast.stmt, names: dict[str, Any]) -> bool:
+    calls = [
+        node.func
+        for expression in _own_expressions(statement)
+        for node in ast.walk(expression)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    return any(
+        function.attr in _FACTORIES and _package_of(names.get(_root(function) or "")) == "torch"
+        for function in calls
+    )
 
 
 def _kind_of(call: ast.Call, names: dict[str, Any]) -> str:

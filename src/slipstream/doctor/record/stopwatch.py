@@ -12,7 +12,7 @@ import torch
 from slipstream.doctor.record.machine import cuda_is_in_use
 
 _MOST_PAIRS = 15
-_LEAST_PAIRS = 4
+_LEAST_PAIRS = 3
 _WARM_UP = 2
 _SLOW_MS = 50.0  # warm after one pass
 Work = Callable[[], object]

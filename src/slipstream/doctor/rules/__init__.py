@@ -37,6 +37,25 @@ _OF_THE_LOOP = (
     "unfolded_batchnorm",
     "float64_model",
     "thread_count",
+    "small_batch",
+    "gradient_sync",
+)
+_OF_DEVICES = (
+    "pageable_copy",
+    "blocking_copy",
+    "copy_on_critical_path",
+    "needless_pinning",
+    "cpu_built_tensor",
+    "sync_each_step",
+    "hidden_sync",
+    "timer_without_sync",
+    "no_tf32",
+    "no_amp",
+    "cudnn_benchmark_off",
+    "nchw_on_tensor_cores",
+    "launch_bound",
+    "allocator_thrash",
+    "data_parallel",
 )
 
 
@@ -51,5 +70,7 @@ class Rule:
 
 def all_rules() -> tuple[Rule, ...]:
     """Every rule there is."""
-    modules = (import_module(f"{__name__}.{name}") for name in (*_MODULES, *_OF_THE_LOOP))
+    modules = (
+        import_module(f"{__name__}.{name}") for name in (*_MODULES, *_OF_THE_LOOP, *_OF_DEVICES)
+    )
     return tuple(Rule(module.NAME, module.HEALTHY, module.find) for module in modules)

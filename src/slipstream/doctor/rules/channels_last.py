@@ -14,6 +14,8 @@ _SHARE = 0.30
 
 def find(case: Case) -> list[Finding]:
     """Measured with model and batch in this order."""
+    if case.on_device:
+        return []  # nchw-on-tensor-cores says it
     gain = compared(case, "channels-last", learning_ms(case))
     if gain is None or gain.low_ms < _SHARE / 2 * case.step_ms:
         return []
