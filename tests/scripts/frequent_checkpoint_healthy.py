@@ -1,7 +1,8 @@
-# truth: healthy
-"""The model is saved when the loop is over."""
+# truth: none
+"""The same without the fault."""
 
 import tempfile
+import time
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -11,9 +12,8 @@ class Batches(Dataset):
     """Whole batches that are there already: loading takes no time."""
 
     def __init__(self, count):
-        generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(256, 64, generator=generator)
-        self.y = torch.randint(0, 10, (256,), generator=generator)
+        self.x = torch.randn(32, 64)
+        self.y = torch.randint(0, 10, (32,))
         self.count = count
 
     def __len__(self):
@@ -23,13 +23,14 @@ class Batches(Dataset):
         return self.x, self.y
 
 
+torch.manual_seed(0)
+loader = DataLoader(Batches(50), batch_size=None)
+model = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 10))
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
 path = f"{tempfile.mkdtemp()}/model.pt"
 
-loader = DataLoader(Batches(50), batch_size=None)
-model = torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
-criterion = torch.nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
+began = time.perf_counter()
 for x, y in loader:
     optimizer.zero_grad()
     loss = criterion(model(x), y)
@@ -37,3 +38,5 @@ for x, y in loader:
     optimizer.step()
 
 torch.save(model.state_dict(), path)
+
+print(f"STEP_MS={(time.perf_counter() - began) / 50 * 1000:.3f}")

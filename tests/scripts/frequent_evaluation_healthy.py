@@ -1,5 +1,7 @@
-# truth: healthy
-"""Validation twice in an epoch."""
+# truth: none
+"""The same without the fault."""
+
+import time
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -9,9 +11,8 @@ class Batches(Dataset):
     """Whole batches that are there already: loading takes no time."""
 
     def __init__(self, count):
-        generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(64, 64, generator=generator)
-        self.y = torch.randint(0, 10, (64,), generator=generator)
+        self.x = torch.randn(32, 64)
+        self.y = torch.randint(0, 10, (32,))
         self.count = count
 
     def __len__(self):
@@ -21,22 +22,23 @@ class Batches(Dataset):
         return self.x, self.y
 
 
-training, validation = (
-    DataLoader(Batches(60), batch_size=None),
-    DataLoader(Batches(4), batch_size=None),
-)
+torch.manual_seed(0)
+loader = DataLoader(Batches(60), batch_size=None)
 model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(20)), torch.nn.Linear(64, 10))
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
+validation = DataLoader(Batches(12), batch_size=None)
 
-for number, (x, y) in enumerate(training):
+began = time.perf_counter()
+for number, (x, y) in enumerate(loader):
     optimizer.zero_grad()
-    loss = criterion(model(x), y)
-    loss.backward()
+    criterion(model(x), y).backward()
     optimizer.step()
-    if number % 30 == 0:
+    if number % 1000 == 0:
         model.eval()
         with torch.inference_mode():
             for inputs, labels in validation:
                 criterion(model(inputs), labels)
         model.train()
+
+print(f"STEP_MS={(time.perf_counter() - began) / 60 * 1000:.3f}")

@@ -1,5 +1,7 @@
-# truth: healthy
-"""A step with the usual small things between its parts."""
+# truth: none
+"""The same without the fault."""
+
+import time
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -9,9 +11,8 @@ class Batches(Dataset):
     """Whole batches that are there already: loading takes no time."""
 
     def __init__(self, count):
-        generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(256, 64, generator=generator)
-        self.y = torch.randint(0, 10, (256,), generator=generator)
+        self.x = torch.randn(32, 64)
+        self.y = torch.randint(0, 10, (32,))
         self.count = count
 
     def __len__(self):
@@ -21,20 +22,24 @@ class Batches(Dataset):
         return self.x, self.y
 
 
-loader = DataLoader(Batches(50), batch_size=None)
-model = torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
-criterion = torch.nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-seen = 0
-history = []
+def work_for(seconds):
+    """Python that takes so long."""
+    ends = time.perf_counter() + seconds
+    while time.perf_counter() < ends:
+        sum(range(50))
 
+
+torch.manual_seed(0)
+loader = DataLoader(Batches(50), batch_size=None)
+model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
+
+began = time.perf_counter()
 for x, y in loader:
     optimizer.zero_grad()
     loss = criterion(model(x), y)
     loss.backward()
     optimizer.step()
-    seen += len(y)
-    history.append(loss.item())
-    learning_rate = optimizer.param_groups[0]["lr"]
-    if seen % 2560 == 0:
-        print(f"{seen}: {history[-1]:.3f}, {learning_rate}")
+
+print(f"STEP_MS={(time.perf_counter() - began) / 50 * 1000:.3f}")

@@ -1,5 +1,7 @@
-# truth: healthy
-"""Compiled once."""
+# truth: none
+"""The same without the fault."""
+
+import time
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -9,9 +11,8 @@ class Batches(Dataset):
     """Whole batches that are there already: loading takes no time."""
 
     def __init__(self, count):
-        generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(256, 64, generator=generator)
-        self.y = torch.randint(0, 10, (256,), generator=generator)
+        self.x = torch.randn(32, 64)
+        self.y = torch.randint(0, 10, (32,))
         self.count = count
 
     def __len__(self):
@@ -21,16 +22,18 @@ class Batches(Dataset):
         return self.x, self.y
 
 
+torch.manual_seed(0)
 loader = DataLoader(Batches(50), batch_size=None)
-model = torch.compile(
-    torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10)),
-    backend="eager",
-)
+model = torch.compile(torch.nn.Linear(64, 10), backend="eager", dynamic=False)
 criterion = torch.nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
+torch._dynamo.config.recompile_limit = 64
 
+began = time.perf_counter()
 for x, y in loader:
     optimizer.zero_grad()
     loss = criterion(model(x), y)
     loss.backward()
     optimizer.step()
+
+print(f"STEP_MS={(time.perf_counter() - began) / 50 * 1000:.3f}")

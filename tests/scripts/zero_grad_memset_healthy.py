@@ -1,5 +1,7 @@
-# truth: healthy
-"""Gradients are dropped."""
+# truth: none
+"""The same without the fault."""
+
+import time
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -9,9 +11,8 @@ class Batches(Dataset):
     """Whole batches that are there already: loading takes no time."""
 
     def __init__(self, count):
-        generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(4, 64, generator=generator)
-        self.y = torch.randint(0, 10, (4,), generator=generator)
+        self.x = torch.randn(1, 64)
+        self.y = torch.randint(0, 10, (1,))
         self.count = count
 
     def __len__(self):
@@ -21,15 +22,17 @@ class Batches(Dataset):
         return self.x, self.y
 
 
+torch.manual_seed(0)
 loader = DataLoader(Batches(40), batch_size=None)
-model = torch.nn.Sequential(
-    torch.nn.Linear(64, 8000), torch.nn.ReLU(), torch.nn.Linear(8000, 64), torch.nn.Linear(64, 10)
-)
+model = torch.nn.Sequential(torch.nn.Linear(64, 16384), torch.nn.ReLU(), torch.nn.Linear(16384, 10))
 criterion = torch.nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
 
+began = time.perf_counter()
 for x, y in loader:
     optimizer.zero_grad()
     loss = criterion(model(x), y)
     loss.backward()
     optimizer.step()
+
+print(f"STEP_MS={(time.perf_counter() - began) / 40 * 1000:.3f}")

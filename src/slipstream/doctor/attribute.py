@@ -168,7 +168,8 @@ def _steps_of(spans: Sequence[Span], loop: int, clock: str) -> list[Step]:
     given = [s for s in spans if s.kind == NEXT and s.detail[0] == loop]
     steps = []
     for before, after in itertools.pairwise(given):
-        if before.detail[1] == after.detail[1] and before.detail[2] >= 0:
+        # The last batch of an epoch is followed by its end, which may stop workers: no step.
+        if before.detail[1] == after.detail[1] and min(before.detail[2], after.detail[2]) >= 0:
             steps.append(_step_between(spans, before, after, loop, clock))
     return steps
 

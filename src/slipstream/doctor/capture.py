@@ -16,7 +16,9 @@ SCHEMA = "slipstream.capture/1"
 
 # Kinds of spans of the thread that runs the training loop. Spans nest; the innermost counts.
 NEXT = (
-    "next"  # asked a loader for a batch; detail: [loader, iteration, number], number -1 at its end
+    # asked a loader for a batch; detail: [loader, iteration, number, waited for a core before, and
+    # at its end], number -1 at the end of the iteration
+    "next"
 )
 FETCH, COLLATE = "fetch", "collate"  # inside `next`, where the loop's own process reads
 START = "start"  # a loader's iterator was made, workers and all; detail: [loader, iteration]
@@ -97,6 +99,7 @@ class Process:
     memory: list[list[int]] = field(default_factory=list)  # [time, private bytes, shared bytes]
     lines: list[Line] = field(default_factory=list)
     sample_interval: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from slipstream.doctor.capture import Capture
 from slipstream.doctor.finding import Finding
 from slipstream.doctor.rules import all_rules
 from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.precedence import arrange
 
 SCHEMA = "slipstream.report/1"
 _LOUD = 0.10  # of a step: from here on it decides the verdict
@@ -25,7 +26,7 @@ def make_report(capture: Capture) -> dict[str, Any]:
             findings += found
             if not found:
                 healthy.append({"rule": rule.name, "title": rule.healthy})
-    findings.sort(key=lambda finding: -finding.cost_ms)
+    findings = arrange(findings)
     low, high = attribution.interval_ms
     return {
         "schema": SCHEMA,

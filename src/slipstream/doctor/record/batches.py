@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from slipstream.doctor.capture import Loader
@@ -15,6 +16,8 @@ def describe_batch(batch: Any, loader: Loader) -> None:
     _walk(batch, "", found, 0)
     loader.tensors = found
     loader.batch_bytes = sum(entry[3] for entry in found)
+    # Of NumPy, and so pickled byte by byte on their way from a worker.
+    loader.facts["array_bytes"] = _array_bytes(batch, 0)
 
 
 def _walk(thing: Any, path: str, found: list[list[Any]], depth: int) -> None:
@@ -35,6 +38,18 @@ def _walk(thing: Any, path: str, found: list[list[Any]], depth: int) -> None:
     elif isinstance(thing, (list, tuple)):
         for number, value in enumerate(thing):
             _walk(value, f"{path}[{number}]", found, depth + 1)
+
+
+def _array_bytes(thing: Any, depth: int) -> int:
+    if depth > 3:
+        return 0
+    if isinstance(thing, np.ndarray):
+        return thing.nbytes
+    if isinstance(thing, dict):
+        thing = list(thing.values())
+    if isinstance(thing, (list, tuple)):
+        return sum(_array_bytes(part, depth + 1) for part in thing[:_MOST_TENSORS])
+    return 0
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

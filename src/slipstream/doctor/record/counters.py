@@ -65,12 +65,27 @@ def memory() -> tuple[int, int] | None:
 
 
 def throttled() -> int | None:
-    """How often the quota of this process's control group has stopped it."""
+    """Nanoseconds for which the quota of this process's control group has stopped its threads."""
     group = (_read("/proc/self/cgroup") or b"").splitlines()
     own = group[-1].split(b":", 2)[-1].decode().strip("/") if group else ""
     for base in (f"/sys/fs/cgroup/{own}", "/sys/fs/cgroup"):
         text = _read(f"{base}/cpu.stat")
         if text is not None:
             counts = dict(line.split() for line in text.splitlines())
-            return int(counts[b"nr_throttled"]) if b"nr_throttled" in counts else None
+            found = counts.get(b"throttled_usec")
+            return None if found is None else int(found) * 1000
     return None
+
+
+def filesystem(folder: str) -> str | None:
+    """The kind of filesystem that a folder lies on, as Linux names it."""
+    text = _read("/proc/self/mounts")
+    path = os.path.abspath(folder)  # noqa: PTH100
+    best, kind = -1, None
+    for line in (text or b"").decode(errors="replace").splitlines():
+        fields = line.split(" ")
+        at = fields[1].replace("\\040", " ")
+        inside = path == at or path.startswith(at.rstrip("/") + "/")
+        if inside and len(at) >= best:
+            best, kind = len(at), fields[2]
+    return kind

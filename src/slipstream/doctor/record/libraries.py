@@ -1,6 +1,7 @@
 """Functions of well-known libraries that read, decode and change samples, by the stage they are."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from slipstream.doctor.record.patches import Patches
@@ -53,6 +54,10 @@ _FUNCTIONS = (
     ("json", "loads", "decode: json.loads"),
     ("soundfile", "read", "decode: soundfile.read"),
     ("torchaudio", "load", "decode: torchaudio.load"),
+    ("transformers", "PreTrainedTokenizerBase.__call__", "tokenize: transformers"),
+    ("tokenizers", "Tokenizer.encode", "tokenize: tokenizers"),
+    ("sentencepiece", "SentencePieceProcessor.encode", "tokenize: sentencepiece"),
+    ("nltk", "word_tokenize", "tokenize: nltk"),
 )
 
 
@@ -69,63 +74,22 @@ def time_libraries(log: StageLog, patches: Patches, done: set[str]) -> None:
         for parent in parents:
             owner = getattr(owner, parent, None)
         if owner is not None:
-            patches.replace(owner, name, log.wrap(stage))
+            wrap = _counted_load(log) if path == "ImageFile.load" else log.wrap(stage)
+            patches.replace(owner, name, wrap)
 
 
-def time_transforms(root: Any, log: StageLog, patches: Patches, done: set[str]) -> list[str]:
-    """Time the transforms that a dataset holds, by their classes: lists of them, and those that it
-    calls itself. Returns their names in order.
-    """
-    names: list[str] = []
-    for transform in _transforms_of(root):
-        kind = type(transform)
-        names.append(kind.__name__)
-        key = f"{kind.__module__}.{kind.__qualname__}"
-        if key in done or kind.__module__ in ("builtins", "functools"):
-            continue
-        done.add(key)
-        # A module's __call__ is that of all modules; what a transform does is its forward.
-        method = "__call__" if "__call__" in _own_names(kind) else "forward"
-        patches.replace(kind, method, log.wrap(f"transform: {kind.__name__}"))
-    return names
+def _counted_load(log: StageLog) -> Callable[[Any], Any]:
+    """Pillow's decoder, with the pixels that it decodes; it is called again for decoded ones."""
 
+    def wrap(load: Any) -> Any:
+        def call(image: Any, *args: Any, **kwargs: Any) -> Any:
+            if not getattr(image, "tile", None) or not log.is_on:
+                return load(image, *args, **kwargs)
+            counts = log.pictures.setdefault(str(image.format), [0, 0])
+            counts[0] += 1
+            counts[1] += image.size[0] * image.size[1]
+            return log.call("decode: Pillow", load, image, *args, **kwargs)
 
-def _own_names(kind: type) -> set[str]:
-    return {
-        name
-        for base in kind.__mro__
-        if base.__module__ not in ("builtins", "torch.nn.modules.module", "typing")
-        for name in vars(base)
-    }
+        return call
 
-
-_HOLDERS = ("transform", "transforms", "target_transform", "augment", "augmentation", "preprocess")
-_INNER = ("dataset", "datasets", "base", "data", "ds")
-_DEEPEST = 4
-
-
-def _transforms_of(thing: Any, depth: int = 0) -> list[Any]:
-    """Members of Compose-like objects, and single transforms, in a dataset and those inside it."""
-    if depth > _DEEPEST or isinstance(thing, (str, bytes, int, float)):
-        return []
-    if isinstance(thing, (list, tuple)):
-        inner = thing if len(thing) <= 64 else ()
-        return [found for part in inner for found in _transforms_of(part, depth + 1)]
-    found: list[Any] = []
-    members = getattr(thing, "transforms", None)
-    if isinstance(members, (list, tuple)) and members:
-        for member in members:
-            found += _transforms_of(member, depth + 1) or _as_transform(member)
-        return found
-    values = getattr(thing, "__dict__", {})
-    for name, value in values.items():
-        if name in _HOLDERS or name.endswith(("transform", "transforms")):
-            found += _transforms_of(value, depth + 1) or _as_transform(value)
-        elif name in _INNER:
-            found += _transforms_of(value, depth + 1)
-    return found
-
-
-def _as_transform(value: Any) -> list[Any]:
-    is_object = callable(value) and hasattr(value, "__dict__") and not isinstance(value, type)
-    return [value] if is_object and type(value).__name__ != "function" else []
+    return wrap

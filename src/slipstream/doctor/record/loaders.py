@@ -10,13 +10,15 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, _utils, dataloader
 
 from slipstream.doctor.capture import COLLATE, FETCH, NEXT, START, Loader, Process
-from slipstream.doctor.record import worker
+from slipstream.doctor.record import counters, worker
 from slipstream.doctor.record.batches import describe_batch
-from slipstream.doctor.record.places import users_place
+from slipstream.doctor.record.places import place_of_callable, users_place, users_places
 from slipstream.doctor.record.reading import Hooks, Reading, time_fetcher
 
 if TYPE_CHECKING:
     from slipstream.doctor.record.session import Session
+
+Lines = tuple[tuple[object, int], ...]
 
 _LOOKED_AT = 3  # batches of an iteration whose tensors are described
 active: "Session | None" = None
@@ -40,6 +42,9 @@ class LoaderHooks:
         self.readings: list[Reading] = []
         self.worker_pids: dict[int, int] = {}
         self._made_at: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
+        self._made_by: weakref.WeakKeyDictionary[Any, Lines] = weakref.WeakKeyDictionary()
+        self._earlier: weakref.WeakKeyDictionary[Any, list[Loader]] = weakref.WeakKeyDictionary()
+        self._used: dict[Lines, list[Loader]] = {}
         self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._iterations: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
         self._dataset_ids: dict[int, tuple[int, Any]] = {}
@@ -54,6 +59,7 @@ class LoaderHooks:
         patches.replace(DataLoader, "__init__", self._wrap_init)
         patches.replace(DataLoader, "__iter__", self._wrap_iter)
         patches.replace(dataloader._BaseDataLoaderIter, "__next__", self._wrap_next)
+        patches.replace(dataloader._BaseDataLoaderIter, "_next_index", self._wrap_next_index)
         patches.replace(dataloader._DatasetKind, "create_fetcher", self._wrap_create)
         patches.replace(
             _utils.worker, "_worker_loop", lambda _: worker.worker_loop, disguised=False
@@ -69,6 +75,8 @@ class LoaderHooks:
             original(loader, *args, **kwargs)
             if loader not in self._made_at:
                 self._made_at[loader] = users_place()
+                self._made_by[loader] = made_by = users_places()
+                self._earlier[loader] = list(self._used.get(made_by, ()))
 
         return init
 
@@ -101,7 +109,8 @@ class LoaderHooks:
             self._session.before_batch()
             self._inside = True
             try:
-                with self._trace.span(NEXT, [known[0], known[1], known[2]]) as span:
+                delay = counters.run_delay()
+                with self._trace.span(NEXT, [known[0], known[1], known[2], delay]) as span:
                     try:
                         batch = original(iterator)
                     except StopIteration:
@@ -114,11 +123,27 @@ class LoaderHooks:
             if not known[2]:
                 for process in getattr(iterator, "_workers", None) or ():
                     self.worker_pids[process.pid] = known[0]
+            span.detail.append(counters.run_delay())
             known[2] += 1
             self._session.after_batch(known[0])
             return batch
 
         return next_batch
+
+    def _wrap_next_index(self, original: Any) -> Any:
+        """The sampler's own time: it runs in the loop's thread, whatever the workers do."""
+
+        def next_index(iterator: Any) -> Any:
+            start = time.perf_counter_ns()
+            try:
+                return original(iterator)
+            finally:
+                known = self._iterations.get(iterator)
+                loader = self._starting if known is None else self.loaders[known[0]]
+                if loader is not None and self._trace.is_here:
+                    _note_index(loader, time.perf_counter_ns() - start)
+
+        return next_index
 
     def _wrap_create(self, original: Any) -> Any:
         def create(*args: Any) -> Any:
@@ -127,7 +152,8 @@ class LoaderHooks:
                 return fetcher
             process = Process(os.getpid(), self._starting.id, None, time.perf_counter_ns())
             process.ready = process.began
-            reading = Reading(process, self._session.log)
+            self.hooks.look_inside(args[1])
+            reading = Reading(process, self._session.log, opened=self._session.own)
             self.readings.append(reading)
             timed = time_fetcher(fetcher, reading)
             timed.fetch = self._as_span(FETCH, timed.fetch)
@@ -148,13 +174,33 @@ class LoaderHooks:
     def _facts_of(self, loader: Any) -> Loader:
         if loader in self._ids:
             return self.loaders[self._ids[loader]]
+        again = self._made_again(loader)
+        if again is not None:
+            again.facts["made"] = again.facts.get("made", 1) + 1
+            self._ids[loader] = again.id
+            self.hooks.look_at(loader.dataset)
+            return again
         facts = _describe(loader, len(self.loaders), self._dataset_id(loader.dataset))
         facts.made_at = self._made_at.get(loader)
         facts.used_at = users_place(2)
         facts.transforms = self.hooks.look_at(loader.dataset)
         self._ids[loader] = facts.id
+        self._used.setdefault(self._made_by.get(loader, ()), []).append(facts)
         self.loaders.append(facts)
         return facts
+
+    def _made_again(self, loader: Any) -> Loader | None:
+        """The loader that this one stands for: made by the same lines over the same data, after
+        that one was used.
+        """
+        known_dataset = self._dataset_ids.get(id(loader.dataset))
+        kind = type(loader.dataset).__qualname__
+        for known in self._earlier.get(loader, ()):
+            if known_dataset is not None and known_dataset[0] == known.dataset_id:
+                return known
+            if known.dataset == kind and _length_of(loader) == known.length:
+                return known
+        return None
 
     def _dataset_id(self, dataset: Any) -> int:
         # Kept alive: another object could get the same address.
@@ -169,16 +215,12 @@ def _describe(loader: Any, number: int, dataset_id: int) -> Loader:
     method = context.get_start_method() if context is not None else None
     if method is None and loader.num_workers:
         method = torch.multiprocessing.get_start_method()
-    try:
-        length: int | None = len(loader)
-    except Exception:  # of a dataset or sampler without a length, or the user's own
-        length = None
     workers = loader.num_workers if isinstance(loader.num_workers, int) else 0
     return Loader(
         id=number, made_at=None, used_at=None,
         dataset=type(loader.dataset).__qualname__, dataset_id=dataset_id,
         kind="slipstream" if own else "iterable" if is_iterable else "map",
-        length=length, batch_size=loader.batch_size, workers=workers,
+        length=_length_of(loader), batch_size=loader.batch_size, workers=workers,
         prefetch=loader.prefetch_factor if isinstance(loader.prefetch_factor, int) else None,
         pin_memory=bool(loader.pin_memory), persistent=bool(loader.persistent_workers),
         start_method=method, in_order=bool(getattr(loader, "in_order", True)),
@@ -186,4 +228,51 @@ def _describe(loader: Any, number: int, dataset_id: int) -> Loader:
         drop_last=bool(loader.drop_last),
         collate=getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__name__),
         timeout=float(loader.timeout),
+        facts={
+            "read_at": _read_at(loader.dataset),
+            "collate_at": place_of_callable(loader.collate_fn),
+            "sampler": type(loader.sampler).__name__,
+            "sampler_at": _place_of_class(getattr(loader, "batch_sampler", None))
+            or _place_of_class(loader.sampler),
+            "samples": _samples_of(loader.dataset),
+        },
     )  # fmt: skip
+
+
+def _length_of(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except Exception:  # of a dataset or sampler without a length, or the user's own
+        return None
+
+
+def _samples_of(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except Exception:
+        return None
+
+
+def _read_at(dataset: Any) -> str | None:
+    """Where the user's code reads a sample."""
+    while dataset is not None:
+        for name in ("__getitem__", "__getitems__", "__iter__"):
+            method = getattr(type(dataset), name, None)
+            where = None if method is None else place_of_callable(method)
+            if where is not None:
+                return where
+        dataset = getattr(dataset, "dataset", None)
+    return None
+
+
+def _place_of_class(thing: Any) -> str | None:
+    method = getattr(type(thing), "__iter__", None)
+    return None if method is None else place_of_callable(method)
+
+
+def _note_index(loader: Loader, took: int) -> None:
+    """[calls, time of all, the longest ones] of the sampler."""
+    counts = loader.facts.setdefault("index", [0, 0, []])
+    counts[0] += 1
+    counts[1] += took
+    counts[2] = sorted([*counts[2], took], reverse=True)[:8]

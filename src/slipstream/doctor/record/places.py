@@ -3,7 +3,9 @@
 import os
 import sys
 import sysconfig
+from functools import partial
 from types import CodeType, FrameType
+from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100,PTH120
 _FOREIGN = tuple(
@@ -45,6 +47,29 @@ def place_of(frame: FrameType | None) -> str | None:
 def users_place(depth: int = 1) -> str | None:
     """file:line of the user's code that called; `depth` frames are left out."""
     return place_of(users_frame(sys._getframe(depth + 1)))
+
+
+def users_places(most: int = 4) -> tuple[tuple[CodeType, int], ...]:
+    """The innermost lines of the user's code that led here."""
+    found: list[tuple[CodeType, int]] = []
+    frame = users_frame(sys._getframe(2))
+    while frame is not None and len(found) < most:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = users_frame(frame.f_back)
+    return tuple(found)
+
+
+def place_of_callable(thing: Any) -> str | None:
+    """Where the user's code defines a function, or the class of an object that is called."""
+    while hasattr(thing, "__wrapped__") or isinstance(thing, partial):
+        thing = thing.func if isinstance(thing, partial) else thing.__wrapped__
+    for name in ("__code__", "__call__", "forward"):
+        found = thing if name == "__code__" else getattr(type(thing), name, None)
+        code = getattr(getattr(found, "__func__", found), "__code__", None)
+        code = getattr(getattr(found, "__wrapped__", None), "__code__", code)
+        if isinstance(code, CodeType) and is_users(code):
+            return f"{short_path(code.co_filename)}:{code.co_firstlineno}"
+    return None
 
 
 def short_path(file: str) -> str:

@@ -9,35 +9,52 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slipstream.doctor.capture import Process
+import torch
+
+from slipstream.doctor.capture import Process, StageTimes
 from slipstream.doctor.record import counters
-from slipstream.doctor.record.libraries import time_libraries, time_transforms
+from slipstream.doctor.record.conversions import time_conversions
+from slipstream.doctor.record.libraries import time_libraries
 from slipstream.doctor.record.mailbox import Mailbox
 from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.sampler import Sampler
 from slipstream.doctor.record.stages import StageLog
+from slipstream.doctor.record.transforms import time_classes, time_functions
 
 _KEPT_BATCHES = 2000
 _MOST_PATHS = 20_000
 _WRITE_NS = 200_000_000
-_MEMORY_NS = 5_000_000_000  # it takes milliseconds
+_MEMORY_NS = 300_000_000  # and ever longer: it can take milliseconds
+_MEMORY_GROWTH = 1.5
 _SAMPLE_S = 0.02
 _OPEN_FLAGS = os.O_WRONLY | os.O_RDWR
 
 _wall = time.perf_counter_ns
 _cpu = time.thread_time_ns
+_all_cpu = time.process_time_ns
 
 
 class Reading:
     """Collects a `Process`. One for a process and loader; the hooks of a process go to one log."""
 
-    def __init__(self, process: Process, log: StageLog, mailbox: Mailbox | None = None) -> None:
+    def __init__(
+        self, process: Process, log: StageLog, mailbox: Mailbox | None = None,
+        opened: Process | None = None,
+    ) -> None:  # fmt: skip
+        """`opened` counts the files of a process that does more than read; what it opens while it
+        reads is this reading's.
+        """
         self.process = process
         self.log = log
+        self._opened = opened
         self._mailbox = mailbox
-        self._written = self._measured = 0
+        self._written = self._measured = self._parallel = 0
+        self._memory_ns: float = _MEMORY_NS
         self._sampler: Sampler | None = None
         self._start_counts = counters.read_counts()
+        # The hooks of a process time all that it reads; what this reading takes is its own.
+        self._times: dict[str, StageTimes] = {}
+        self.sample_shape: dict[str, int] = {}
 
     def sample(self) -> None:
         """Look where the thread is, from now on."""
@@ -47,14 +64,21 @@ class Reading:
 
     def fetch(self, function: Callable[[Any], Any], index: Any) -> Any:
         """One batch."""
-        process = self.process
-        start, cpu, delay = _wall(), _cpu(), counters.run_delay()
+        process, log = self.process, self.log
+        outer, log.times = log.times, self._times
+        shared = self._shared_counts() if self._opened is not None else None
+        start, cpu, all_cpu, delay = _wall(), _cpu(), _all_cpu(), counters.run_delay()
         try:
-            return self.log.call("fetch", function, index)
+            with time_conversions(log):
+                return log.call("fetch", function, index)
         finally:
-            end = _wall()
+            end, used = _wall(), _cpu() - cpu
             delayed = (counters.run_delay() or 0) - (delay or 0)
-            process.batches.append([process.batch_count, start, end, _cpu() - cpu, delayed])
+            self._parallel += max(0, _all_cpu() - all_cpu - used)
+            log.times = outer
+            if shared is not None:
+                self._add_counts(shared)
+            process.batches.append([process.batch_count, start, end, used, delayed])
             del process.batches[:-_KEPT_BATCHES]
             process.batch_count += 1
             process.busy += end - start
@@ -64,12 +88,29 @@ class Reading:
                 process.samples += len(index)
             self.write(end)
 
+    def _shared_counts(self) -> tuple[int | None, ...]:
+        assert self._opened is not None
+        return (self._opened.opens, self._opened.opened_again, *counters.read_counts())
+
+    def _add_counts(self, before: tuple[int | None, ...]) -> None:
+        process = self.process
+        names = ("opens", "opened_again", "read_chars", "read_bytes")
+        for name, old, new in zip(names, before, self._shared_counts(), strict=True):
+            if old is not None and new is not None:
+                setattr(process, name, (getattr(process, name) or 0) + new - old)
+
+    def note_sample(self, took: int) -> None:
+        """A sample with all that is inside it."""
+        bits = str((took // 1000).bit_length())
+        self.sample_shape[bits] = self.sample_shape.get(bits, 0) + 1
+
     def write(self, now: int | None = None, *, force: bool = False) -> None:
         """Tell the recorder, not too often."""
         now = now or _wall()
-        if now - self._measured > _MEMORY_NS or force:
+        if now - self._measured > self._memory_ns or force:
             self._measured = now
-            self._measure(now)
+            self._memory_ns *= _MEMORY_GROWTH
+            self._measure_memory(now)
         if self._mailbox is not None and (now - self._written > _WRITE_NS or force):
             self._written = now
             text = json.dumps(dataclasses.asdict(self.finished()), separators=(",", ":"))
@@ -78,17 +119,32 @@ class Reading:
 
     def finished(self) -> Process:
         """What is known so far."""
-        self.process.stages = self.log.times
-        if self._sampler is not None:
-            self.process.lines = self._sampler.lines()
-        return self.process
-
-    def _measure(self, now: int) -> None:
         process = self.process
+        process.stages = {name: times for name, times in self._times.items() if name}
+        if self._sampler is not None:
+            process.lines = self._sampler.lines()
+        if self._opened is None:
+            self._count_reads()
+        else:
+            process.folders = self._opened.folders
         process.threads = counters.threads()
+        process.library_threads = library_threads()
+        process.facts = {
+            "sample_shape": self.sample_shape,
+            "transforms": self.log.transforms,
+            "pictures": self.log.pictures,
+            "parallel_cpu": self._parallel,
+            "call_ns": self.log.call_ns,
+            "filesystems": _filesystems(process.folders),
+        }
+        return process
+
+    def _measure_memory(self, now: int) -> None:
         memory = counters.memory()
         if memory is not None:
-            process.memory.append([now, *memory])
+            self.process.memory.append([now, *memory])
+
+    def _count_reads(self) -> None:
         for name, count in zip(
             ("read_chars", "read_bytes"),
             zip(counters.read_counts(), self._start_counts, strict=True),
@@ -96,8 +152,19 @@ class Reading:
         ):
             after, before = count
             if after is not None and before is not None:
-                setattr(process, name, after - before)
-        process.library_threads = library_threads()
+                setattr(self.process, name, after - before)
+
+
+_kinds: dict[str, str | None] = {}
+
+
+def _filesystems(folders: dict[str, int]) -> dict[str, str | None]:
+    """Of the folders that most files lie in."""
+    most = sorted(folders, key=lambda folder: -folders[folder])[:8]
+    for folder in most:
+        if folder not in _kinds:
+            _kinds[folder] = counters.filesystem(folder)
+    return {folder: _kinds[folder] for folder in most}
 
 
 def library_threads() -> dict[str, int]:
@@ -106,9 +173,7 @@ def library_threads() -> dict[str, int]:
     cv2 = sys.modules.get("cv2")
     if cv2 is not None and hasattr(cv2, "getNumThreads"):
         found["cv2"] = int(cv2.getNumThreads())
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        found["torch"] = int(torch.get_num_threads())
+    found["torch"] = int(torch.get_num_threads())
     return found
 
 
@@ -151,16 +216,20 @@ class Hooks:
     def look_at(self, dataset: Any) -> list[str]:
         """Time what is imported by now and what this dataset holds; names of its transforms."""
         time_libraries(self._log, self.patches, self._done)
-        return time_transforms(dataset, self._log, self.patches, self._done)
+        return time_classes(dataset, self._log, self.patches, self._done)
+
+    def look_inside(self, dataset: Any) -> None:
+        """In the process that reads: time what could not be pickled, too."""
+        time_functions(dataset, self._log, self.patches)
 
 
 def time_fetcher(fetcher: Any, reading: Reading) -> Any:
     """torch's fetcher with its batches, samples and collate timed."""
     log, fetch, collate = reading.log, fetcher.fetch, fetcher.collate_fn
     if hasattr(fetcher, "dataset_iter"):
-        fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter, log)
+        fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter, reading)
     else:
-        fetcher.dataset = _TimedDataset(fetcher.dataset, log)
+        fetcher.dataset = _TimedDataset(fetcher.dataset, reading)
     fetcher.collate_fn = lambda samples: log.call("collate", collate, samples)
     fetcher.fetch = lambda index: reading.fetch(fetch, index)
     return fetcher
@@ -169,24 +238,31 @@ def time_fetcher(fetcher: Any, reading: Reading) -> Any:
 class _TimedDataset:
     """A dataset as the fetcher alone sees it."""
 
-    def __init__(self, dataset: Any, log: StageLog) -> None:
+    def __init__(self, dataset: Any, reading: Reading) -> None:
         self._get = dataset.__getitem__
-        self._log = log
+        self._reading = reading
         many = getattr(dataset, "__getitems__", None)
         if many:
-            self.__getitems__ = lambda indices: log.call("dataset", many, indices)
+            self.__getitems__ = lambda indices: reading.log.call("dataset", many, indices)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._log.call("dataset", self._get, index)
+        reading, start = self._reading, _wall()
+        sample = reading.log.call("dataset", self._get, index)
+        reading.note_sample(_wall() - start)
+        return sample
 
 
 class _TimedIterator:
-    def __init__(self, samples: Any, log: StageLog) -> None:
+    def __init__(self, samples: Any, reading: Reading) -> None:
         self._samples = samples
-        self._log = log
+        self._reading = reading
 
     def __next__(self) -> Any:
-        return self._log.call("dataset", next, self._samples)
+        reading, start = self._reading, _wall()
+        sample = reading.log.call("dataset", next, self._samples)
+        reading.note_sample(_wall() - start)
+        reading.process.samples += 1
+        return sample
 
 
 FOLDER_VARIABLE = "SLIPSTREAM_DOCTOR_FOLDER"

@@ -12,8 +12,10 @@ from slipstream.doctor.record.places import is_users, place_of
 
 _MOST_LINES = 400
 _MOST_SAMPLES = 50_000
-_SWITCH_S = 0.0005
 _Key = tuple[str, str, str, str, str]
+# A thread that computes gives way this soon. With Python's own 5 ms it would mostly be found where
+# it waits, which is where it gives way by itself.
+_GIVE_WAY_S = 0.0005
 
 
 class Sampler:
@@ -38,16 +40,14 @@ class Sampler:
 
     def start(self) -> None:
         """Begin."""
-        # A thread that runs Python gives way after this long: samples are late by as much, and
-        # with the usual 5 ms they would all fall on whatever lets go by itself.
-        self._switch_s = sys.getswitchinterval()
-        sys.setswitchinterval(min(self._switch_s, _SWITCH_S))
+        self._gave_way_s = sys.getswitchinterval()
+        sys.setswitchinterval(min(_GIVE_WAY_S, self._gave_way_s))
         self._thread.start()
 
     def stop(self) -> None:
         """End."""
+        sys.setswitchinterval(self._gave_way_s)
         self._stopped.set()
-        sys.setswitchinterval(self._switch_s)
         self._thread.join(1.0)
 
     def lines(self) -> list[Line]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from slipstream.doctor.capture import Capture, Process, capture_from
+from slipstream.doctor.capture import COLLATE, FETCH, Capture, Process, capture_from
 from slipstream.doctor.record import counters, loaders
 from slipstream.doctor.record.loaders import LoaderHooks
 from slipstream.doctor.record.loop import LoopHooks
@@ -56,9 +56,9 @@ class Session:
         self._memory: list[list[int]] = []
         self._memory_at = 0
         self._overhead_ns = 0
-        self._sampler = Sampler(_SAMPLE_S, lambda: self.trace.current, lambda: self.trace.loop_code)
+        self._sampler = Sampler(_SAMPLE_S, self._stage, lambda: self.trace.loop_code)
         self._folder = Path(tempfile.mkdtemp(prefix="slipstream-doctor-"))
-        self._own = Process(os.getpid(), -1, None)
+        self.own = Process(os.getpid(), -1, None)
 
     def start(self) -> None:
         """Install the hooks."""
@@ -69,7 +69,7 @@ class Session:
         self._throttled = counters.throttled()
         self._loader_hooks.install()
         self._loop_hooks.install()
-        self._opens = OpenCount(self._own)
+        self._opens = OpenCount(self.own)
         self._sampler.start()
         self.trace.is_on = True
 
@@ -179,16 +179,12 @@ class Session:
         self._memory.append([now, resident, on_device])
 
     def _own_processes(self) -> list[Process]:
-        found = []
-        for reading in self._loader_hooks.readings:
-            process = reading.finished()
-            process.opens, process.opened_again = self._own.opens, self._own.opened_again
-            process.folders = self._own.folders
-            found.append(process)
-        # The stages of a process are together: those of its first reading stand for all.
-        for later in found[1:]:
-            later.stages = {}
-        return found
+        return [reading.finished() for reading in self._loader_hooks.readings]
+
+    def _stage(self) -> str:
+        """What the loop is at; where it reads its own samples, the stage of that."""
+        current = self.trace.current
+        return self.log.current or current if current in (FETCH, COLLATE) else current
 
     def _workers(self) -> list[Process]:
         found = []

@@ -9,6 +9,7 @@ from slipstream.doctor.capture import StageTimes
 
 _wall = time.perf_counter_ns
 _cpu = time.thread_time_ns
+_CALIBRATING = 200
 
 
 class StageLog:
@@ -18,8 +19,19 @@ class StageLog:
         self.times: dict[str, StageTimes] = {}
         self.current = ""  # the stage that runs, for the sampler
         self.is_on = True
+        self.transforms: dict[str, dict[str, Any]] = {}  # facts about them, by stage
+        self.pictures: dict[str, list[int]] = {}  # decoded ones by format: [count, pixels]
         self._stack: list[list[int]] = []
         self._thread = threading.get_ident()
+        self.call_ns = self._calibrate()
+
+    def _calibrate(self) -> int:
+        """Nanoseconds that watching a call takes."""
+        start = _wall()
+        for _ in range(_CALIBRATING):
+            self.call("", int)
+        self.times.clear()
+        return (_wall() - start) // _CALIBRATING
 
     def call(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`function(...)` as a stage."""

@@ -43,6 +43,7 @@ def worker_loop(*args: Any, **kwargs: Any) -> None:
     reading = Reading(process, log, Mailbox(mailbox_path(Path(folder))))
     hooks = Hooks(log)
     hooks.look_at(args[1])
+    hooks.look_inside(args[1])
     opens = OpenCount(process)
     create = _DatasetKind.create_fetcher
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from slipstream.doctor.attribute import LOADING, Attribution, Loading
 from slipstream.doctor.capture import Call, Capture, Line
+from slipstream.doctor.rules.simulate import step_ms
 
 _LEAST_SHARE = 0.03
 _LEAST_MS = 0.05
@@ -62,23 +63,66 @@ class Case:
         """What it takes of a step."""
         return self.attribution.by_call.get(call.id, 0.0)
 
-    def step_if_batch_took(self, batch_ms: float, workers: int | None = None) -> float:
-        """The step's time if one worker made a batch in so long: the slower of loop and loader."""
+    @cached_property
+    def batches_ms(self) -> list[float]:
+        """What each batch took its worker, in the order in which the loop wants them."""
+        loading = self.loading
+        if loading is None:
+            return []
+        lanes = sorted(loading.processes, key=lambda process: process.began)
+        made = sorted(
+            (batch[0], lane, (batch[2] - batch[1]) * 1e-6)
+            for lane, process in enumerate(lanes)
+            for batch in process.batches
+        )
+        return [took for _, _, took in made]
+
+    def step_if(
+        self, share: float = 1.0, *, workers: int | None = None, prefetch: int | None = None,
+        in_order: bool | None = None,
+    ) -> float:  # fmt: skip
+        """The step's time, simulated, if a batch took this share of what it takes now, and with
+        other settings of the loader.
+        """
         loading = self.loading
         assert loading is not None
-        count = loading.loader.workers if workers is None else workers
+        loader = loading.loader
+        count = loader.workers if workers is None else workers
         if not count:
-            return self.rest_ms + batch_ms
-        return max(self.rest_ms + loading.hand_over_ms, batch_ms / count)
+            return self.rest_ms + share * loading.batch_ms
+        return max(
+            self.rest_ms + loading.hand_over_ms,
+            step_ms(
+                [share * took for took in self.batches_ms],
+                self.rest_ms + loading.hand_over_ms,
+                count,
+                prefetch or loader.prefetch or 2,
+                in_order=loader.in_order if in_order is None else in_order,
+            ),
+        )
+
+    def gain_if(self, then_ms: float) -> float:
+        """What a step gains if it takes so long in the simulation: that part of the waiting time
+        that goes away there.
+        """
+        loading = self.loading
+        if loading is None:
+            return 0.0
+        now = self.step_if()
+        exposed = now - self.rest_ms
+        if exposed <= 0:
+            return 0.0
+        gone = min(1.0, max(0.0, (now - then_ms) / exposed))
+        return min(self.waits_ms, gone * self.waits_ms)
 
     def gain_without(self, stage_ms: float) -> float:
         """What a step would gain if a worker's batch took so much less: exposed time only."""
         loading = self.loading
-        if loading is None or stage_ms <= 0:
+        if loading is None or stage_ms <= 0 or loading.batch_ms <= 0:
             return 0.0
-        now = self.step_if_batch_took(loading.batch_ms)
-        then = self.step_if_batch_took(max(0.0, loading.batch_ms - stage_ms))
-        return min(self.waits_ms, now - then)
+        if not loading.loader.workers:
+            return min(self.waits_ms, stage_ms)
+        return self.gain_if(self.step_if(max(0.0, 1.0 - stage_ms / loading.batch_ms)))
 
     @cached_property
     def sampled_ms(self) -> float:

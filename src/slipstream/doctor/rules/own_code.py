@@ -44,6 +44,8 @@ def own_lines(case: Case) -> list[OwnLine]:
     steps = case.attribution.steps
     starts = [step.host[0] for step in steps]
     for at, number in capture.samples:
+        if number >= len(capture.lines):
+            continue  # a line of the long tail that was not kept
         line = capture.lines[number]
         found = bisect_right(starts, at) - 1
         if line.stage or found < 0 or at >= steps[found].host[1]:

@@ -4,32 +4,31 @@ import math
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.facts import feed, is_worth
 
 NAME = "too-few-workers"
 HEALTHY = "workers keep up with the loop"
-_BUSY = 0.8
+_BUSY = 0.75
+_MOST_DELAY = 0.3  # of a batch: workers that wait for a core already gain nothing by company
+
+_MOST_FOR_A_CORE = 4  # beyond that it is the storage that has to be faster
 
 
 def find(case: Case) -> list[Finding]:
     """The loop waits for workers that never rest, and more of them would find cores to run on."""
-    loading = case.loading
-    if loading is None or not loading.loader.workers or loading.loader.kind == "slipstream":
-        return []
-    if not case.matters(case.waits_ms) or loading.batch_ms <= 0:
+    loading = feed(case)
+    if loading is None or not loading.loader.workers or not is_worth(case, case.waits_ms):
         return []
     workers = loading.loader.workers
     busy = loading.batch_ms / workers / case.step_ms
-    if busy < _BUSY:
+    if busy < _BUSY or loading.delay_ms > _MOST_DELAY * loading.batch_ms:
         return []
-    cpu_share = min(1.0, loading.cpu_ms / loading.batch_ms)
-    wanted = math.ceil(loading.batch_ms / max(case.rest_ms, 1e-3))
-    # Workers that wait for storage need no core of their own.
-    room = math.floor((case.cores - 1) / max(cpu_share, 0.05)) if case.cores > 1 else workers
-    best = min(wanted, max(room, workers))
+    best = _best_number(case, loading.batch_ms, loading.cpu_ms)
     if best <= workers:
         return []
-    cost = case.step_ms - max(case.rest_ms, loading.batch_ms / best)
-    if not case.matters(cost):
+    then = case.step_if(workers=best)
+    cost = case.gain_if(then)
+    if not is_worth(case, cost):
         return []
     return [
         Finding(
@@ -43,6 +42,19 @@ def find(case: Case) -> list[Finding]:
             cost_ms=cost,
             fix=f"num_workers={best}, or slipstream.Loader, which finds the number by itself.",
             fix_class="N",
-            gain=Gain(0.0, cost),
+            gain=Gain(0.5 * cost, cost, "simulated"),
         )
     ]
+
+
+def _best_number(case: Case, batch_ms: float, cpu_ms: float) -> int:
+    """Enough for the loop, and no more than find a core. Those that wait for storage need none."""
+    loading = case.loading
+    assert loading is not None
+    workers = loading.loader.workers
+    wanted = math.ceil(1.1 * batch_ms / max(case.rest_ms, 1e-3))
+    # The loop needs a core for itself where it computes on one.
+    cores = case.cores if case.on_device else case.cores - 1
+    cpu_share = min(1.0, cpu_ms / batch_ms)
+    room = math.floor(max(cores, 0.5) / max(cpu_share, 0.05))
+    return min(wanted, max(min(room, _MOST_FOR_A_CORE * case.cores), workers))

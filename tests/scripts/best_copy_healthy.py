@@ -1,5 +1,8 @@
-# truth: rule=thread-count cost_ms=measured
-"""Far more threads than cores."""
+# truth: none
+"""The same without the fault."""
+
+import copy
+import time
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -9,9 +12,8 @@ class Batches(Dataset):
     """Whole batches that are there already: loading takes no time."""
 
     def __init__(self, count):
-        generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(64, 512, generator=generator)
-        self.y = torch.randint(0, 10, (64,), generator=generator)
+        self.x = torch.randn(4, 64)
+        self.y = torch.randint(0, 10, (4,))
         self.count = count
 
     def __len__(self):
@@ -21,14 +23,21 @@ class Batches(Dataset):
         return self.x, self.y
 
 
+torch.manual_seed(0)
 loader = DataLoader(Batches(40), batch_size=None)
-model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10))
+model = torch.nn.Sequential(
+    torch.nn.Linear(64, 8192), torch.nn.ReLU(), torch.nn.Linear(8192, 64), torch.nn.Linear(64, 10)
+)
 criterion = torch.nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-torch.set_num_threads(32)  # here
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
 
+began = time.perf_counter()
 for x, y in loader:
     optimizer.zero_grad()
     loss = criterion(model(x), y)
     loss.backward()
     optimizer.step()
+
+best = copy.deepcopy(model.state_dict())
+
+print(f"STEP_MS={(time.perf_counter() - began) / 40 * 1000:.3f}")

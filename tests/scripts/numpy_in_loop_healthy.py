@@ -1,6 +1,9 @@
-# truth: rule=logging-in-loop cost_ms=measured
-"""Statistics of all parameters are printed in every step."""
+# truth: none
+"""The same without the fault."""
 
+import time
+
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -9,9 +12,8 @@ class Batches(Dataset):
     """Whole batches that are there already: loading takes no time."""
 
     def __init__(self, count):
-        generator = torch.Generator().manual_seed(0)
-        self.x = torch.randn(32, 64, generator=generator)
-        self.y = torch.randint(0, 10, (32,), generator=generator)
+        self.x = torch.randn(32, 64)
+        self.y = torch.randint(0, 10, (32,))
         self.count = count
 
     def __len__(self):
@@ -21,14 +23,18 @@ class Batches(Dataset):
         return self.x, self.y
 
 
+torch.manual_seed(0)
 loader = DataLoader(Batches(50), batch_size=None)
-model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
 criterion = torch.nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
+np.linalg.svd(np.eye(64))
 
+began = time.perf_counter()
 for x, y in loader:
     optimizer.zero_grad()
     loss = criterion(model(x), y)
     loss.backward()
     optimizer.step()
-    print([round(float(p.abs().mean()), 4) for p in model.parameters()], x.tolist())  # here
+
+print(f"STEP_MS={(time.perf_counter() - began) / 50 * 1000:.3f}")

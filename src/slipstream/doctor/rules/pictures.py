@@ -1,0 +1,48 @@
+"""Pictures that were decoded, for the rules that ask how."""
+
+from dataclasses import dataclass
+
+from slipstream.doctor.attribute import Loading
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Of all readers together."""
+
+    count: int
+    pixels: float  # of one, on average
+    formats: dict[str, int]
+
+
+def pictures_of(loading: Loading) -> Pictures | None:
+    """What Pillow decoded; None where it decoded nothing."""
+    formats: dict[str, int] = {}
+    pixels = 0
+    for process in loading.processes:
+        for kind, (count, size) in process.facts.get("pictures", {}).items():
+            formats[kind] = formats.get(kind, 0) + count
+            pixels += size
+    count = sum(formats.values())
+    return Pictures(count, pixels / count, formats) if count else None
+
+
+def wanted_pixels(loading: Loading) -> int | None:
+    """Pixels of a picture as the loop gets it: of the largest tensor that can hold pictures."""
+    planes = [
+        shape[-1] * shape[-2] if shape[1] <= 4 else shape[1] * shape[2]
+        for _, _, shape, *_ in loading.loader.tensors
+        if len(shape) == 4 and (shape[1] <= 4 or shape[3] <= 4)
+    ]
+    return max(planes, default=None)
+
+
+def decode_ms(loading: Loading) -> float:
+    """Milliseconds of a batch in decoders of pictures."""
+    return sum(ms for stage, ms in loading.stages.items() if stage in _DECODERS)
+
+
+_DECODERS = (
+    "decode: Pillow", "decode: cv2.imread", "decode: cv2.imdecode", "decode: simplejpeg",
+    "decode: torchvision.io.read_image", "decode: torchvision.io.decode_image",
+    "decode: torchvision.io.decode_jpeg", "decode: imageio.imread", "decode: skimage.io.imread",
+)  # fmt: skip

@@ -1,0 +1,61 @@
+"""Puts findings in order: a cause before its consequences, and no consequence that says no more."""
+
+from slipstream.doctor.finding import Finding
+
+# How well a rule names what to change; findings that explain the same time stand in this order.
+# Waste of one kind first, then who could do the work meanwhile, then work that is just much.
+_WASTE = (
+    "reopened-files", "row-by-row", "slow-collate", "per-sample-indexing", "needless-copy",
+    "oversized-decode", "late-crop", "slow-tokenizing", "float-collate", "repeated-preprocessing",
+    "slow-sample", "shallow-prefetch", "network-storage", "cold-reads", "small-files",
+    "library-threads",
+)  # fmt: skip
+_WORK = ("slow-transform", "heavy-augmentation", "slow-decoder")
+_ALIKE = 0.7  # of the cost of the other: then both explain the same time
+
+# rule: those that say no more where it explains the same time
+_SILENCES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_WASTE, (*_WORK, "storage-wait", "too-few-workers")),
+    **dict.fromkeys((*_WORK, "no-workers", "too-few-workers"), ("storage-wait",)),
+    "oversized-decode": (*_WORK, "storage-wait", "too-few-workers", "repeated-preprocessing"),
+    "network-storage": (
+        *_WORK, "storage-wait", "too-few-workers", "small-files", "cold-reads", "reopened-files",
+    ),
+    "cold-reads": (*_WORK, "storage-wait", "too-few-workers", "small-files"),
+    "slow-tokenizing": (*_WORK, "storage-wait", "too-few-workers", "slow-collate"),
+    "late-crop": (*_WORK, "storage-wait", "repeated-preprocessing"),
+    "slow-worker-start": ("workers-restarted", "loader-recreated"),
+}  # fmt: skip
+# rule: those that it stands before, though they may cost more
+_BEFORE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_WASTE, ("no-workers", "too-few-workers", *_WORK)),
+    **dict.fromkeys(_WORK, ("too-few-workers",)),
+}
+
+
+def arrange(findings: list[Finding]) -> list[Finding]:
+    """The dearest first, but what explains another's time before it, or in its place."""
+    kept = [
+        finding
+        for finding in findings
+        if not any(
+            finding.rule in _SILENCES.get(other.rule, ()) and explains(other, finding)
+            for other in findings
+        )
+    ]
+    kept.sort(key=lambda finding: -finding.cost_ms)
+    for finding in list(kept):
+        behind = [
+            kept.index(other)
+            for other in kept
+            if other.rule in _BEFORE.get(finding.rule, ()) and explains(finding, other)
+        ]
+        at = kept.index(finding)
+        if behind and min(behind) < at:
+            kept.insert(min(behind), kept.pop(at))
+    return kept
+
+
+def explains(cause: Finding, other: Finding) -> bool:
+    """Whether most of the other's cost is this one's, too."""
+    return cause.cost_ms > 0 and cause.cost_ms >= _ALIKE * other.cost_ms

@@ -1,0 +1,92 @@
+"""The scripts with a known truth, and how to run them under the doctor."""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+CAPTURES = Path(__file__).parent / "captures"
+_HEADER = re.compile(r'# truth: rule=(?P<rule>\S+) cost_ms=(?P<cost>\S+)(?: at="(?P<at>.*)")?')
+_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is wrong with a script: `rule` is None for one that is healthy, `cost_ms` where only a
+    measurement can tell, and `at` is text of the line that the finding has to name.
+    """
+
+    rule: str | None
+    cost_ms: float | None = None
+    at: str | None = None
+
+
+def all_scripts() -> list[Path]:
+    """Those with a truth in their first line."""
+    return [path for path in sorted(SCRIPTS.glob("*.py")) if _first(path).startswith("# truth:")]
+
+
+def _first(path: Path) -> str:
+    return path.read_text().partition("\n")[0]
+
+
+def truth_of(path: Path) -> Truth:
+    """What its first line says."""
+    line = _first(path)
+    if line.strip() == "# truth: none":
+        return Truth(None)
+    found = _HEADER.match(line)
+    assert found is not None, f"{path.name}: {line!r} is no truth"
+    cost = found["cost"]
+    return Truth(found["rule"], None if cost == "measured" else float(cost), found["at"])
+
+
+def twin_of(path: Path) -> Path:
+    """The healthy script to a sick one."""
+    return path.with_name(path.name.replace("_sick", "_healthy"))
+
+
+def names_line(path: Path, where: str | None, text: str) -> bool:
+    """Whether `where` is a line of the script that has this text."""
+    if where is None or ":" not in where:
+        return False
+    file, _, number = where.rpartition(":")
+    if Path(file).name == "training.py":
+        file = str(SCRIPTS / "training.py")
+    lines = (SCRIPTS / Path(file).name).read_text().splitlines()
+    return text in lines[int(number) - 1]
+
+
+def run_doctor(path: Path, folder: Path) -> tuple[dict[str, Any], Path]:
+    """Its report, and where its recording is."""
+    import json
+
+    report, capture = folder / "report.json", folder / "capture.json"
+    _run(
+        [
+            "-m", "slipstream.cli.main", "doctor", "--json", str(report), "--html",
+            str(folder / "report.html"), "--capture", str(capture), str(path),
+        ]
+    )  # fmt: skip
+    return json.loads(report.read_text()), capture
+
+
+def measured_step_ms(path: Path, times: int = 2) -> float:
+    """What a step of it takes without the doctor: the best of some runs."""
+    found = []
+    for _ in range(times):
+        output = _run([str(path)])
+        found.append(float(output.rpartition("STEP_MS=")[2].split()[0]))
+    return min(found)
+
+
+def _run(arguments: list[str]) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S,
+        cwd=SCRIPTS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout

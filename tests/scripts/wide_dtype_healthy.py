@@ -1,0 +1,23 @@
+# truth: none
+import torch
+from torch.utils.data import DataLoader, Dataset
+from training import Training
+
+DTYPE = torch.float32
+
+
+class Signals(Dataset):
+    def __init__(self):
+        self.signals = torch.zeros((64, 2_000), dtype=DTYPE)
+
+    def __len__(self):
+        return 64 * 50
+
+    def __getitem__(self, index):
+        return self.signals[index % 64], index % 10
+
+
+if __name__ == "__main__":
+    training = Training(busy_ms=3)
+    training.epoch(DataLoader(Signals(), batch_size=64))
+    training.report()
