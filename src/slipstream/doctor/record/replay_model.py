@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from slipstream.doctor.record.loop import LoopHooks
 
 _MOST_ELEMENTS = 50_000_000
-_SMALL_BATCH = 4
+_SMALL_BATCH = 2
 _SECONDS_OF_SUSPECTS, _SECONDS_OF_VARIANTS = 2.0, 0.8
 _Entry = tuple[str, Work, Work, dict[str, Any]]
 

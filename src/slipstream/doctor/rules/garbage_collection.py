@@ -6,7 +6,8 @@ from slipstream.doctor.rules.case import Case
 
 NAME = "garbage-collection"
 HEALTHY = "Python's garbage collection takes no time that counts"
-_LEAST_PAUSES = 3  # fewer may be chance: objects of the start that are still being looked at
+_LEAST_PAUSES = 2  # one may be chance: objects of the start that are looked at once more
+_LONG = 5_000_000
 _SHARE = 0.05
 
 
@@ -15,7 +16,7 @@ def find(case: Case) -> list[Finding]:
     pauses = [span for step in case.attribution.steps for span in automatic(list(step.spans))]
     steps = len(case.attribution.steps)
     cost = sum(span.end - span.start for span in pauses) * 1e-6 / max(1, steps)
-    long = [span for span in pauses if span.end - span.start > 1_000_000]
+    long = [span for span in pauses if span.end - span.start > _LONG]
     if len(long) < _LEAST_PAUSES or not case.matters(cost) or cost < _SHARE * case.step_ms:
         return []
     longest = max(span.end - span.start for span in pauses) * 1e-6

@@ -5,10 +5,21 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from slipstream.doctor.attribute import UNATTRIBUTED, Step
-from slipstream.doctor.capture import BACKWARD, FORWARD, NEXT, OPTIMIZER, START, Line, Span
+from slipstream.doctor.capture import (
+    BACKWARD,
+    FETCH,
+    FORWARD,
+    NEXT,
+    OPTIMIZER,
+    START,
+    ZERO_GRAD,
+    Line,
+    Span,
+)
 from slipstream.doctor.rules.case import Case
 
 _MAIN = (NEXT, FORWARD, BACKWARD, OPTIMIZER)
+_PARTS = (*_MAIN, ZERO_GRAD, FETCH)
 _SURE = {"arrays", "sleeps", "python", "writes", "state"}
 _ARRAYS = ("numpy", "scipy", "sklearn", "pandas", "PIL", "cv2", "skimage", "matplotlib")
 
@@ -25,11 +36,14 @@ class OwnLine:
     does: frozenset[str]
     over_parameters: str | None  # the loop over a model's parameters that it is part of
     for_model: bool
+    is_way_in: bool = False  # a known part of the step is called on the same line
     outer: str = ""  # the line of the loop that led there
 
     @property
     def is_surely_own(self) -> bool:
-        """Whether it cannot be a part of the model."""
+        """Whether it cannot be a part of the model, nor the way into one of its parts."""
+        if self.is_way_in:
+            return bool(self.does & {"arrays", "sleeps"})
         if not self.for_model:
             return True
         return bool(self.does) and self.does <= _SURE
@@ -53,6 +67,7 @@ def own_lines(case: Case) -> list[OwnLine]:
         if not _is_evaluation(steps[found], at, _loop_of(case)):
             for_model = _is_for_model(steps[found], at)
             counts[line.where, line.outer, for_model, _is_arrays(line)] += 1
+    ways_in = {line.where for line in capture.lines if line.stage in _PARTS}
     total = sum(counts.values())
     per_sample = case.attribution.of(UNATTRIBUTED) / total if total else 0.0
     lines = []
@@ -62,7 +77,8 @@ def own_lines(case: Case) -> list[OwnLine]:
         lines.append(
             OwnLine(
                 where, count * per_sample, count, frozenset(does),
-                known.get("over_parameters"), for_model, outer,
+                known.get("over_parameters"), for_model,
+                where in ways_in, outer,
             )
         )  # fmt: skip
     return lines

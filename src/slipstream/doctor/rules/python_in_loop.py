@@ -6,7 +6,7 @@ from slipstream.doctor.rules.own_code import OwnLine, own_lines, places
 
 NAME = "python-in-loop"
 HEALTHY = "between its parts a step does little else"
-_SHARE = 0.05
+_SHARE, _LEAST_MS = 0.08, 0.3
 _LEAST_SAMPLES = 5
 
 
@@ -15,7 +15,11 @@ def find(case: Case) -> list[Finding]:
     lines = [line for line in own_lines(case) if line.is_surely_own and not _has_own_rule(line)]
     cost = sum(line.ms for line in lines)
     samples = sum(line.samples for line in lines)
-    if not case.matters(cost) or cost < _SHARE * case.step_ms or samples < _LEAST_SAMPLES:
+    if (
+        not case.matters(cost)
+        or cost < max(_LEAST_MS, _SHARE * case.step_ms)
+        or samples < _LEAST_SAMPLES
+    ):
         return []
     found = places(lines)
     does = {n for line in lines if found[0] in (line.where, line.outer) for n in line.does}

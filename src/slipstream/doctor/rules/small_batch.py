@@ -9,12 +9,12 @@ from slipstream.doctor.rules.replayed import replays
 
 NAME = "small-batch"
 HEALTHY = "a batch is large enough for what a step costs by itself"
-_LARGEST = 4
-_GROWS = 1.3
+_LARGEST = 2
+_GROWS = 1.2
 
 
 def find(case: Case) -> list[Finding]:
-    """Of at most four samples, where twice as many take hardly longer."""
+    """Of one or two samples, where twice as many take hardly longer."""
     if case.on_device:
         return []  # launch-bound says it
     for replay in replays(case, "double-batch"):
