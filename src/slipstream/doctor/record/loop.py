@@ -92,9 +92,7 @@ class LoopHooks:
             replace(getattr(torch.autograd, name), "__init__", trace.counted(CALL, "anomaly"))
         for name in ("scatter", "replicate", "gather"):
             replace(torch.nn.DataParallel, name, trace.counted(CALL, f"DataParallel.{name}"))
-        replace(
-            torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", self._wrap_recompute
-        )
+        replace(torch.utils.checkpoint._CheckpointFrame, "__init__", self._wrap_frame)
         self._writers.install()
         for name in _SYNCS:
             replace(torch.Tensor, name, self._wrap_sync(name))
@@ -193,21 +191,28 @@ class LoopHooks:
 
         return init
 
-    def _wrap_recompute(self, original: Any) -> Any:
+    def _wrap_frame(self, original: Any) -> Any:
         """Parts of a model whose activations are computed again in the backward pass."""
         trace = self._trace
 
-        def generator(*args: Any, **kwargs: Any) -> Any:
+        def init(frame: Any, recompute: Any, *args: Any, **kwargs: Any) -> None:
             if torch.compiler.is_compiling() or not trace.is_here:
-                yield from original(*args, **kwargs)
+                original(frame, recompute, *args, **kwargs)
                 return
             call = trace.call_here("checkpoint")
-            start = time.perf_counter_ns()
-            yield from original(*args, **kwargs)
-            call.count += 1
-            call.wall += time.perf_counter_ns() - start
 
-        return generator
+            def timed(*given: Any) -> Any:
+                start = time.perf_counter_ns()
+                try:
+                    return recompute(*given)
+                finally:
+                    # It ends early by an exception of torch's own.
+                    call.count += 1
+                    call.wall += time.perf_counter_ns() - start
+
+            original(frame, timed, *args, **kwargs)
+
+        return init
 
     def _wrap_module(self, original: Any) -> Any:
         trace = self._trace

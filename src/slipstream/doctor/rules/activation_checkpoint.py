@@ -9,7 +9,7 @@ _FULL = 0.5  # of the memory
 
 
 def find(case: Case) -> list[Finding]:
-    """What the first time took stands for the second."""
+    """By what the second computation took."""
     calls = case.calls("checkpoint")
     passes = sum(call.count for call in case.calls("backward"))
     if not calls or not passes or not _has_room(case):
