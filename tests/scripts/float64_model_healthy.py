@@ -24,7 +24,7 @@ class Batches(Dataset):
 
 torch.manual_seed(0)
 loader = DataLoader(Batches(50), batch_size=None)
-model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
 

@@ -225,10 +225,7 @@ def _root(expression: ast.AST) -> str | None:
 
 
 def _opens_to_write(call: ast.Call) -> bool:
-    modes = [a.value for a in call.args[1:2] if isinstance(a, ast.Constant)]
-    modes += [
-        k.value.value
-        for k in call.keywords
-        if k.arg == "mode" and isinstance(k.value, ast.Constant)
-    ]
-    return any(isinstance(mode, str) and set(mode) & set("wax+") for mode in modes)
+    """`open(path, "w")` and `path.open("w")`: a mode is short, and of few letters."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    modes = [a.value for a in given if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    return any(set(mode) <= set("rwxabt+") and set(mode) & set("wax+") for mode in modes)

@@ -11,7 +11,7 @@ import torch
 
 from slipstream.doctor.record.machine import cuda_is_in_use
 
-_MOST_PAIRS = 15
+_MOST_PAIRS = 40
 _LEAST_PAIRS = 3
 _WARM_UP = 2
 _SLOW_MS = 50.0  # warm after one pass

@@ -67,7 +67,7 @@ def own_lines(case: Case) -> list[OwnLine]:
         if not _is_evaluation(steps[found], at, _loop_of(case)):
             for_model = _is_for_model(steps[found], at)
             counts[line.where, line.outer, for_model, _is_arrays(line)] += 1
-    ways_in = {line.where for line in capture.lines if line.stage in _PARTS}
+    ways_in = _ways_in(case)
     total = sum(counts.values())
     per_sample = case.attribution.of(UNATTRIBUTED) / total if total else 0.0
     lines = []
@@ -82,6 +82,20 @@ def own_lines(case: Case) -> list[OwnLine]:
             )
         )  # fmt: skip
     return lines
+
+
+def _ways_in(case: Case) -> set[str]:
+    """Lines on which a known part of the step is called."""
+    capture = case.capture
+    models = capture.model.get("models", [])
+    places = {line.where for line in capture.lines if line.stage in _PARTS}
+    places |= {optimizer.get("where") or "" for optimizer in capture.optimizers}
+    places |= {mode["where"] or "" for model in models for mode in model["modes"].values()}
+    return places | {
+        call.where or ""
+        for call in capture.calls
+        if call.what.startswith(("backward", "zero_grad"))
+    }
 
 
 def _loop_of(case: Case) -> int | None:
