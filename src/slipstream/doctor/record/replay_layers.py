@@ -31,15 +31,19 @@ def replay_layers(hooks: "LoopHooks", watch: Stopwatch) -> list[dict[str, Any]]:
 
 
 def _lies_odd(layer: Layer) -> bool:
-    given = layout_of(layer.inputs[0])
-    return given == "other" or (
-        given != layout_of(layer.module.weight)
-        and not layer.module.weight.is_contiguous(memory_format=_last(layer.inputs[0]))
+    given, weight = layer.inputs[0], layer.module.weight
+    if layout_of(given) == "other":
+        return True
+    orders = {torch.contiguous_format, _last(given)}
+    return not any(
+        given.is_contiguous(memory_format=order) and weight.is_contiguous(memory_format=order)
+        for order in orders
     )
 
 
 def _last(tensor: torch.Tensor) -> torch.memory_format:
-    return torch.channels_last if tensor.ndim == 4 else torch.contiguous_format
+    known = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return known.get(tensor.ndim, torch.contiguous_format)
 
 
 def _compare_layouts(layer: Layer, number: int, watch: Stopwatch) -> list[dict[str, Any]]:

@@ -71,9 +71,11 @@ class Trace:
     def counted(self, kind: str, what: str) -> Callable[[Any], Any]:
         """For `Patches.replace`: calls as spans of this kind, counted by line."""
 
+        from torch.compiler import is_compiling
+
         def wrap(function: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
-                if not self.is_here:
+                if is_compiling() or not self.is_here:
                     return function(*args, **kwargs)
                 counted = self.call_here(what)
                 with self.span(kind, counted.id) as span:

@@ -1,11 +1,13 @@
 """Functions that write: to a terminal, a log, a file. Timed where the training loop calls them."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstream.doctor.capture import CALL, SAVE
-from slipstream.doctor.record.patches import Patches
-from slipstream.doctor.record.trace import Trace
+
+if TYPE_CHECKING:  # rules ask here for names, and need no torch for that
+    from slipstream.doctor.record.patches import Patches
+    from slipstream.doctor.record.trace import Trace
 
 _FUNCTIONS = (
     ("builtins", "print"),
@@ -64,11 +66,14 @@ CHECKPOINTS = frozenset(("torch.save", *(short_name(*entry) for entry in _CHECKP
 class WriterHooks:
     """Hooks on those whose modules are imported; asked again, on those imported since."""
 
-    def __init__(self, trace: Trace, patches: Patches) -> None:
+    def __init__(self, trace: "Trace", patches: "Patches") -> None:
         self._trace = trace
         self._patches = patches
         self._done: set[tuple[str, str]] = set()
         self._inside = False
+        from torch.compiler import is_compiling
+
+        self._is_compiling = is_compiling
 
     def install(self) -> None:
         """Cheap enough for every step of the beginning."""
@@ -93,7 +98,7 @@ class WriterHooks:
             counted = timed(function)
 
             def call(*args: Any, **kwargs: Any) -> Any:
-                if self._inside or not self._trace.is_here:
+                if self._is_compiling() or self._inside or not self._trace.is_here:
                     return function(*args, **kwargs)
                 self._inside = True
                 try:

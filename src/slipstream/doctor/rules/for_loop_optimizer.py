@@ -7,7 +7,7 @@ from slipstream.doctor.rules.replayed import compare, replays
 NAME = "for-loop-optimizer"
 HEALTHY = "the optimizer's step is as fast as its other forms"
 # The default on processors is a loop: a finding only where it counts.
-_SHARE_OF_DEFAULT = 0.10
+_SHARE_OF_DEFAULT, _LEAST_MS_OF_DEFAULT = 0.15, 1.0
 
 
 def find(case: Case) -> list[Finding]:
@@ -21,7 +21,8 @@ def find(case: Case) -> list[Finding]:
     if not all_found:
         return []
     way, best = max(all_found, key=lambda found: found[1].cost_ms)
-    least = 0.0 if best.replay["was_asked"] else _SHARE_OF_DEFAULT * case.step_ms
+    least = max(_LEAST_MS_OF_DEFAULT, _SHARE_OF_DEFAULT * case.step_ms)
+    least = 0.0 if best.replay["was_asked"] else least
     if not best.is_sure or not case.matters(best.cost_ms) or best.cost_ms < least:
         return []
     facts = next((o for o in case.capture.optimizers if o["id"] == best.replay["optimizer"]), {})

@@ -21,6 +21,8 @@ def find(case: Case) -> list[Finding]:
     if not places or not case.matters(cost):
         return []
     count = sum(span.kind == SAVE for step in case.attribution.steps for span in step.spans)
+    if count == 1:
+        return []
     every = len(case.attribution.steps) / count if count else None
     often = f"every {every:.0f} steps" if every and every >= 1.5 else "in every step"
     return [

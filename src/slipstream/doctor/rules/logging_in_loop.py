@@ -7,6 +7,7 @@ from slipstream.doctor.rules.own_code import own_lines
 
 NAME = "logging-in-loop"
 HEALTHY = "printing and logging take no time that counts"
+_SHARE, _LEAST_MS = 0.05, 0.2
 
 
 def find(case: Case) -> list[Finding]:
@@ -21,7 +22,7 @@ def find(case: Case) -> list[Finding]:
         if "writes" in line.does and not line.over_parameters:
             costs[line.where] = costs.get(line.where, 0.0) + line.ms
     cost = sum(costs.values())
-    if not case.matters(cost):
+    if cost < max(_LEAST_MS, _SHARE * case.step_ms):
         return []
     places = sorted((where for where in costs if costs[where] > 0), key=lambda w: -costs[w])
     what = names.get(places[0], "a file")

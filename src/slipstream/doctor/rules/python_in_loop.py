@@ -6,7 +6,7 @@ from slipstream.doctor.rules.own_code import OwnLine, own_lines, places
 
 NAME = "python-in-loop"
 HEALTHY = "between its parts a step does little else"
-_SHARE, _LEAST_MS = 0.08, 0.3
+_SHARE, _LEAST_MS = 0.08, 0.5
 _LEAST_SAMPLES = 5
 
 

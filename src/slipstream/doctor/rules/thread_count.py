@@ -7,7 +7,7 @@ from slipstream.doctor.rules.replayed import compared
 
 NAME = "thread-count"
 HEALTHY = "torch uses as many threads as there are cores for it"
-_SHARE = 0.10
+_SHARE = 0.25
 
 
 def find(case: Case) -> list[Finding]:

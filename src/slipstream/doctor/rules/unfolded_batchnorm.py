@@ -7,7 +7,7 @@ from slipstream.doctor.rules.replayed import compared
 
 NAME = "unfolded-batchnorm"
 HEALTHY = "inference has no batch norm to fold, or gains nothing"
-_SHARE = 0.10
+_SHARE = 0.25
 
 
 def find(case: Case) -> list[Finding]:
