@@ -19,6 +19,7 @@ _WRITERS = frozenset((
     "add_images", "add_figure", "add_text", "log_metric", "log_metrics", "info", "debug",
     "warning", "dump", "savetxt", "savez", "savez_compressed", "imsave", "imwrite",
 ))  # fmt: skip
+_ARITHMETIC = frozenset(("sum", "abs", "max", "min", "pow", "round", "divmod", "float", "map"))
 _PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffers"))
 _FACTORIES = frozenset((
     "zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "arange", "linspace",
@@ -46,7 +47,7 @@ def describe_statements(places: Iterable[str]) -> dict[str, dict[str, Any]]:
         if chain:
             loop = _parameter_loop(chain)
             found[place] = {
-                "does": sorted(_does(chain[-1], _names_of(file))),
+                "does": sorted(_does(_at_the_end(chain), _names_of(file))),
                 "builds": _builds(chain[-1], _names_of(file)),
                 "over_parameters": None if loop is None else f"{file}:{loop}",
             }
@@ -168,12 +169,21 @@ def _calls_any(expression: ast.AST, names: frozenset[str]) -> bool:
     return bool(found & (names | {"param_groups"}))
 
 
-def _does(statement: ast.stmt, names: dict[str, Any]) -> set[str]:
+def _at_the_end(chain: list[ast.stmt]) -> list[ast.stmt]:
+    """The innermost statements: more than one where a line has several."""
+    plain = [statement for statement in chain if not hasattr(statement, "body")]
+    return plain or chain[-1:]
+
+
+def _does(statements: list[ast.stmt], names: dict[str, Any]) -> set[str]:
     found: set[str] = set()
-    for expression in _own_expressions(statement):
-        for node in ast.walk(expression):
-            if isinstance(node, ast.Call):
-                found.add(_kind_of(node, names))
+    for statement in statements:
+        for expression in _own_expressions(statement):
+            for node in ast.walk(expression):
+                if isinstance(node, ast.Call):
+                    found.add(_kind_of(node, names))
+                elif isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.AugAssign)):
+                    found.add(OTHER)  # of numbers or of tensors
     return found or {PYTHON}
 
 
@@ -206,6 +216,8 @@ def _kind_of(call: ast.Call, names: dict[str, Any]) -> str:
         return ARRAYS
     if package == "torch":
         return TORCH
+    if name in _ARITHMETIC:
+        return OTHER
     if package in ("builtins", "math", "random", "itertools", "re", "collections", "json"):
         return PYTHON
     return OTHER
