@@ -11,8 +11,8 @@ class Batches(Dataset):
     """Whole batches that are there already: loading takes no time."""
 
     def __init__(self, count):
-        self.x = torch.randn(32, 64)
-        self.y = torch.randint(0, 10, (32,))
+        self.x = torch.randn(256, 64)
+        self.y = torch.randint(0, 10, (256,))
         self.count = count
 
     def __len__(self):
@@ -24,14 +24,14 @@ class Batches(Dataset):
 
 torch.manual_seed(0)
 loader = DataLoader(Batches(40), batch_size=None)
-model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(60)), torch.nn.Linear(64, 10))
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=True)
 kept = []
 
 began = time.perf_counter()
 for x, y in loader:
-    kept += [[number] for number in range(20_000)]
+    kept += [[number] for number in range(12_000)]
     optimizer.zero_grad()
     loss = criterion(model(x), y)
     loss.backward()
