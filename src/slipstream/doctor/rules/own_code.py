@@ -90,7 +90,7 @@ def _ways_in(case: Case) -> set[str]:
     models = capture.model.get("models", [])
     places = {line.where for line in capture.lines if line.stage in _PARTS}
     places |= {optimizer.get("where") or "" for optimizer in capture.optimizers}
-    places |= {mode["where"] or "" for model in models for mode in model["modes"].values()}
+    places |= {mode["where"] or "" for model in models for mode in model.get("modes", {}).values()}
     return places | {
         call.where or ""
         for call in capture.calls

@@ -42,7 +42,7 @@ def passes(case: Case) -> list[Pass]:
             learns = False
         elif span.kind == BACKWARD:
             learns = True
-        elif span.start >= since:
+        elif span.start >= since and span.detail:
             model, training, with_grad = span.detail[:3]
             found.append(Pass(span, model, training, with_grad, learns))
     return found[::-1]
