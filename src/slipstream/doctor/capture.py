@@ -62,7 +62,7 @@ class StageTimes:
 @dataclass
 class Line:
     """How often a sampling thread found a thread at a line of the user's code. `leaf` is the
-    function that ran, `stage` what it was part of.
+    function that ran, `stage` what it was part of, `outer` the line of the loop that called it.
     """
 
     where: str
@@ -70,6 +70,7 @@ class Line:
     leaf: str
     stage: str
     count: int
+    outer: str = ""
 
 
 @dataclass
@@ -166,11 +167,16 @@ class Capture:
     calls: list[Call] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)  # of the loop's thread
     sample_interval: int | None = None
+    samples: list[list[int]] = field(default_factory=list)  # [time, which of `lines`]
+    # What the statements at these lines do, in names from a fixed list: see record/statements.py
+    statements: dict[str, dict[str, Any]] = field(default_factory=dict)
     optimizers: list[dict[str, Any]] = field(default_factory=list)
     model: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     memory: list[list[int]] = field(default_factory=list)  # [time, resident bytes, device bytes]
     overhead: dict[str, Any] = field(default_factory=dict)
+    # Measured when the window was over, on copies: see record/replay.py
+    replays: list[dict[str, Any]] = field(default_factory=list)
     ladder: list[Rung] = field(default_factory=list)
     storage: list[dict[str, Any]] = field(default_factory=list)
     schema: str = SCHEMA

@@ -1,9 +1,15 @@
 """Hooks on what a training loop does with a batch: forward, backward, optimizer, and the rest."""
 
 import gc
+import sys
+import time
+import weakref
+from collections import deque
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.checkpoint
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -21,15 +27,27 @@ from slipstream.doctor.capture import (
     SAVE,
     SYNC,
     ZERO_GRAD,
+    Call,
 )
+from slipstream.doctor.record.device import DeviceHooks
 from slipstream.doctor.record.machine import cuda_is_in_use
 from slipstream.doctor.record.models import ModelFacts
-from slipstream.doctor.record.places import users_place
+from slipstream.doctor.record.places import users_frame, users_place
+from slipstream.doctor.record.statements import accumulation_of
+from slipstream.doctor.record.writers import WriterHooks
 
 if TYPE_CHECKING:
     from slipstream.doctor.record.session import Session
 
+_MOST_OPTIMIZERS = 8
+_MOST_HELD = 4
+_STEPS_WITH_IMPORTS = 8  # of the beginning, in which modules are still imported
+_GRAPHS_LOOKED_AT = 10
 _SYNCS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "nonzero")
+
+
+class _Watched:
+    """Lives as long as the node of a graph that it is put on."""
 
 
 class LoopHooks:
@@ -42,13 +60,20 @@ class LoopHooks:
         self._handles: list[Any] = []
         self._steps: list[Any] = []
         self.optimizers: dict[int, dict[str, Any]] = {}
+        self.held_optimizers: dict[int, Any] = {}
         self.models = ModelFacts()
+        self._writers = WriterHooks(session.trace, session.patches)
+        self._device = DeviceHooks(session.trace, session.patches)
+        self._step_count = 0
+        self._made_at: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
+        self._graphs: deque[weakref.ref[Any]] = deque(maxlen=200)
+        self._backwards = 0
 
     def install(self) -> None:
         """Replace what is hooked; `Session` puts it back."""
         trace, replace = self._trace, self._session.patches.replace
         replace(torch.nn.Module, "__call__", self._wrap_module)
-        replace(torch.autograd, "backward", self._wrap_simple(BACKWARD))
+        replace(torch.autograd, "backward", self._wrap_backward)
         replace(torch.autograd, "grad", self._wrap_simple(BACKWARD))
         replace(Optimizer, "zero_grad", self._wrap_zero_grad)
         replace(torch.nn.Module, "zero_grad", self._wrap_zero_grad)
@@ -59,6 +84,16 @@ class LoopHooks:
         replace(torch.cuda, "empty_cache", trace.counted(CALL, "torch.cuda.empty_cache"))
         replace(torch.cuda, "synchronize", trace.counted(SYNC, "torch.cuda.synchronize"))
         replace(torch, "set_num_threads", trace.counted(CALL, "torch.set_num_threads"))
+        replace(torch, "compile", trace.counted(CALL, "torch.compile"))
+        replace(torch.nn.Module, "to", trace.counted(CALL, "Module.to"))
+        replace(torch.nn.Module, "load_state_dict", trace.counted(CALL, "load_state_dict"))
+        replace(Optimizer, "__init__", self._wrap_make_optimizer)
+        for name in ("detect_anomaly", "set_detect_anomaly"):
+            replace(getattr(torch.autograd, name), "__init__", trace.counted(CALL, "anomaly"))
+        for name in ("scatter", "replicate", "gather"):
+            replace(torch.nn.DataParallel, name, trace.counted(CALL, f"DataParallel.{name}"))
+        replace(torch.utils.checkpoint._CheckpointFrame, "__init__", self._wrap_frame)
+        self._writers.install()
         for name in _SYNCS:
             replace(torch.Tensor, name, self._wrap_sync(name))
         for name in ("to", "cuda"):
@@ -68,6 +103,30 @@ class LoopHooks:
             register_optimizer_step_post_hook(self._after_step),
         ]
         gc.callbacks.append(self._on_garbage)
+
+    @property
+    def allocator(self) -> dict[str, int]:
+        """What the device's allocator did since the first steps."""
+        return self._device.allocator()
+
+    @property
+    def calls(self) -> list[Call]:
+        """All that were counted."""
+        return self._trace.calls
+
+    def replay(self) -> list[dict[str, Any]]:
+        """What other ways to do a step would gain; lets go of the models. After `remove`."""
+        from slipstream.doctor.record.replay import replay_all
+
+        for call in self.calls:
+            if call.what == "backward" and call.where and call.facts.get("graphs_alive"):
+                call.facts["kept_at"] = accumulation_of(call.where)
+        try:
+            self.models.after_backward()
+            return replay_all(self)
+        finally:
+            self.models.release()
+            self.held_optimizers.clear()
 
     def remove(self) -> None:
         """Take away what `Patches` does not know of."""
@@ -91,6 +150,70 @@ class LoopHooks:
 
         return wrap
 
+    def _wrap_backward(self, original: Any) -> Any:
+        trace = self._trace
+
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if not trace.is_here:
+                return original(tensors, *args, **kwargs)
+            call = trace.call_here("backward")
+            self._watch_graph(tensors, call)
+            with trace.span(BACKWARD, call.id) as span:
+                result = original(tensors, *args, **kwargs)
+            call.count += 1
+            call.wall += span.end - span.start
+            return result
+
+        return backward
+
+    def _watch_graph(self, tensors: Any, call: Any) -> None:
+        """Note whether the graphs of earlier backward passes still live."""
+        root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+        node = getattr(root, "grad_fn", None)
+        if node is None:
+            return
+        self._backwards += 1
+        if self._backwards % _GRAPHS_LOOKED_AT == 0:
+            call.facts["graphs"] = len(self._graphs)
+            call.facts["graphs_alive"] = sum(graph() is not None for graph in self._graphs)
+        watched = _Watched()
+        with suppress(AttributeError, TypeError):
+            node.metadata["slipstream"] = watched
+            self._graphs.append(weakref.ref(watched))
+
+    def _wrap_make_optimizer(self, original: Any) -> Any:
+        counted = self._trace.counted(CALL, "Optimizer()")(original)
+
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            counted(optimizer, *args, **kwargs)
+            if self._trace.is_here:
+                self._made_at[optimizer] = users_place()
+
+        return init
+
+    def _wrap_frame(self, original: Any) -> Any:
+        """Parts of a model whose activations are computed again in the backward pass."""
+        trace = self._trace
+
+        def init(frame: Any, recompute: Any, *args: Any, **kwargs: Any) -> None:
+            if torch.compiler.is_compiling() or not trace.is_here:
+                original(frame, recompute, *args, **kwargs)
+                return
+            call = trace.call_here("checkpoint")
+
+            def timed(*given: Any) -> Any:
+                start = time.perf_counter_ns()
+                try:
+                    return recompute(*given)
+                finally:
+                    # It ends early by an exception of torch's own.
+                    call.count += 1
+                    call.wall += time.perf_counter_ns() - start
+
+            original(frame, timed, *args, **kwargs)
+
+        return init
+
     def _wrap_module(self, original: Any) -> Any:
         trace = self._trace
         is_compiling = torch.compiler.is_compiling
@@ -100,9 +223,10 @@ class LoopHooks:
                 return original(module, *args, **kwargs)
             self._in_forward = True
             try:
-                known = self.models.note(module, args)
+                known = self.models.note(module, args, kwargs)
                 facts = [known, module.training, torch.is_grad_enabled()]
-                with trace.span(FORWARD, facts):
+                inside = self.models.look_inside(known, module)
+                with trace.span(FORWARD, facts), inside or nullcontext():
                     return original(module, *args, **kwargs)
             finally:
                 self._in_forward = False
@@ -160,6 +284,7 @@ class LoopHooks:
                 facts = counted.facts
                 facts["bytes"] = facts.get("bytes", 0) + tensor.nbytes
                 if result.device.type != "cpu":
+                    self._device.install()
                     self._session.saw_device()
                     is_pinned = tensor.is_pinned()
                     facts["pageable"] = facts.get("pageable", 0) + (not is_pinned)
@@ -175,8 +300,21 @@ class LoopHooks:
         if not self._trace.is_here:
             return
         self._session.before_step()
-        if id(optimizer) not in self.optimizers:
-            self.optimizers[id(optimizer)] = _describe_optimizer(optimizer)
+        self.models.after_backward()
+        self._step_count += 1
+        if self._trace.loop_code is None:
+            frame = users_frame(sys._getframe(1))
+            self._trace.loop_code = None if frame is None else frame.f_code
+        if self._step_count <= _STEPS_WITH_IMPORTS:
+            self._writers.install()
+            self._device.note_allocator()
+        if id(optimizer) not in self.optimizers and len(self.optimizers) < _MOST_OPTIMIZERS:
+            facts = _describe_optimizer(optimizer)
+            facts["made_at"] = self._made_at.get(optimizer)
+            self.optimizers[id(optimizer)] = facts
+            self.held_optimizers[id(optimizer)] = optimizer
+            while len(self.held_optimizers) > _MOST_HELD:
+                del self.held_optimizers[next(iter(self.held_optimizers))]
         span = self._trace.span(OPTIMIZER, id(optimizer))
         span.__enter__()
         self._steps.append(span)

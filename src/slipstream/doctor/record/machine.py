@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -10,6 +11,7 @@ import psutil
 import torch
 
 from slipstream.cpu import usable_cores
+from slipstream.doctor.record.places import short_path
 
 _LIBRARIES = ("torch", "torchvision", "numpy", "pillow", "lightning", "accelerate", "transformers")
 # Flags that slow a run down, and say nothing about whose it is.
@@ -30,6 +32,12 @@ def describe_machine() -> dict[str, Any]:
         ]
         if torch.cuda.is_available()
         else [],
+        "capability": list(torch.cuda.get_device_capability())
+        if torch.cuda.is_available()
+        else None,
+        "device_memory_bytes": torch.cuda.get_device_properties(0).total_memory
+        if torch.cuda.is_available()
+        else None,
         "python": platform.python_version(),
         "versions": {
             name: _version(name) for name in ("slipstream", *_LIBRARIES) if _version(name)
@@ -44,6 +52,7 @@ def describe_settings() -> dict[str, Any]:
         "anomaly_detection": torch.is_anomaly_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_tf32": torch.backends.cudnn.allow_tf32,
         "matmul_precision": torch.get_float32_matmul_precision(),
         "flags": {name: os.environ[name] for name in _FLAGS if name in os.environ},
         "free_threaded": bool(getattr(sys, "_is_gil_enabled", lambda: True)() is False),
@@ -53,11 +62,30 @@ def describe_settings() -> dict[str, Any]:
         counts = dynamo.counters
         settings["recompiles"] = sum(counts.get("recompiles", {}).values())
         settings["graph_breaks"] = sum(counts.get("graph_break", {}).values())
+        settings["compilations"] = _compilations(dynamo)
     if "PIL.Image" in sys.modules:
         from PIL import features
 
         settings["libjpeg_turbo"] = bool(features.check_feature("libjpeg_turbo"))
     return settings
+
+
+def _compilations(dynamo: Any) -> list[dict[str, Any]]:
+    """What torch.compile compiled, and when, on the clock that spans are measured with."""
+    shift = time.perf_counter_ns() - time.time_ns()
+    found = []
+    for entry in getattr(dynamo, "get_compilation_metrics", list)():
+        start, end = getattr(entry, "start_time_us", None), getattr(entry, "end_time_us", None)
+        if start is None or end is None:
+            continue
+        found.append(
+            {
+                "start": start * 1000 + shift,
+                "ms": (end - start) / 1000,
+                "where": f"{short_path(entry.co_filename or '')}:{entry.co_firstlineno}",
+            }
+        )
+    return found
 
 
 def cuda_is_in_use() -> bool:

@@ -1,39 +1,144 @@
 """Facts about the modules that a loop calls."""
 
 import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from slipstream.doctor.record.batches import is_dense
+from slipstream.doctor.record.inside import (
+    Inside,
+    Layer,
+    can_look_inside,
+    is_convolution,
+    looking_inside,
+)
+from slipstream.doctor.record.places import users_place
 
-_LOOKED_AT = 3  # calls of a model whose inputs are described
+_LOOKED_AT = 3  # calls of a model whose inputs are described; the last of them is kept
+_MOST_HELD = 3
+_MOST_ELEMENTS = 50_000_000  # of a model that is held
+_NOTHING = {"anomaly": 0, "autocast": 0, "synced": 0}  # calls in which it was on
+_DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 
 
 class ModelFacts:
-    """Knows the outermost modules that were called."""
+    """Knows the outermost modules that were called.
+
+    Models that are not too large, and one batch for each way that they are called, are held
+    until the recording is over: a function that has returned takes its model with it.
+    """
 
     def __init__(self) -> None:
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._models: dict[int, Any] = {}
+        self._held: dict[int, Any] = {}
+        self._to_judge: list[int] = []
         self.found: list[dict[str, Any]] = []
+        self.given: dict[tuple[int, str], tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self.insides: dict[int, Inside] = {}
 
-    def note(self, module: Any, args: tuple[Any, ...]) -> int:
+    def note(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """A call of this module; its number."""
         number = self._numbers.get(module)
         if number is None:
             number = self._numbers[module] = len(self.found)
             self._models[number] = weakref.ref(module)
             self.found.append(_describe(module))
+            self._hold(number, module)
         facts = self.found[number]
         if facts["calls"] < _LOOKED_AT:
             facts["inputs"] = [_input(a) for a in args if isinstance(a, torch.Tensor)]
         facts["calls"] += 1
+        name = mode_name(module.training, torch.is_grad_enabled())
+        mode = facts["modes"].get(name)
+        if mode is None:
+            mode = facts["modes"][name] = {"calls": 0, "where": users_place(2), **_NOTHING}
+        mode["calls"] += 1
+        mode["anomaly"] += torch.is_anomaly_enabled()
+        mode["autocast"] += torch.is_autocast_enabled("cuda")
+        mode["synced"] += bool(getattr(module, "require_backward_grad_sync", False))
+        if mode["calls"] == _LOOKED_AT and number in self._held:
+            self.given[number, name] = _without_graph(args), _without_graph(kwargs)
         return number
+
+    def look_inside(self, number: int, module: Any) -> AbstractContextManager[Any] | None:
+        """A context for this call if its layers are to be looked at."""
+        facts = self.found[number]
+        if facts["calls"] != _LOOKED_AT + 1 or not facts["parameters"]:
+            return None
+        return self._looking(number, module) if can_look_inside(module) else None
+
+    @contextmanager
+    def _looking(self, number: int, module: Any) -> Iterator[None]:
+        with looking_inside(module) as seen:
+            yield
+        self.insides[number] = seen
+        self._to_judge.append(number)
+
+    def after_backward(self) -> None:
+        """Gradients are there: which layers got none, and which parameters that nobody asked for.
+        Lets go of what was held for that.
+        """
+        while self._to_judge:
+            number = self._to_judge.pop()
+            inside = self.insides[number]
+            inside.called = {
+                name: layer
+                for name, layer in inside.called.items()
+                if is_unused(layer) or is_convolution(layer)
+            }
+            for layer in inside.called.values():
+                layer.inputs = _without_graph(layer.inputs)
+            model = self.module(number)
+            if model is not None:
+                with_gradient = [p for p in model.parameters() if p.grad is not None]
+                self.found[number]["with_gradient"] = len(with_gradient)
 
     def module(self, number: int) -> Any:
         """The module itself, while it lives."""
         return self._models[number]()
+
+    def hold(self) -> None:
+        """All that live now, on devices, too: the script is about to be stopped."""
+        for number, reference in self._models.items():
+            module = reference()
+            if module is not None:
+                self._held[number] = module
+
+    def release(self) -> None:
+        """Everything."""
+        self._held.clear()
+        self.given.clear()
+        self.insides.clear()
+
+    def _hold(self, number: int, module: Any) -> None:
+        if not 0 < self.found[number]["elements"] <= _MOST_ELEMENTS:
+            return
+        self._held[number] = module
+        while len(self._held) > _MOST_HELD:
+            del self._held[next(iter(self._held))]
+
+
+def mode_name(training: bool, with_grad: bool) -> str:
+    """A way to call a model."""
+    return ("train" if training else "eval") + ("" if with_grad else " no_grad")
+
+
+def is_unused(layer: Layer) -> bool:
+    """Whether it was computed, can learn, and got no gradient."""
+    parameters = [p for p in layer.module.parameters() if p.requires_grad]
+    return bool(parameters) and all(p.grad is None for p in parameters)
+
+
+def _without_graph(thing: Any) -> Any:
+    def cut(value: Any) -> Any:
+        return value.detach() if isinstance(value, torch.Tensor) else value
+
+    return tree_map(cut, thing)
 
 
 def _input(tensor: torch.Tensor) -> dict[str, Any]:
@@ -73,6 +178,8 @@ def _describe(module: Any) -> dict[str, Any]:
         "dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
         "convolutions": len(convolutions),
         "channels_last_weights": last,
+        "is_distributed": type(module).__name__ in _DISTRIBUTED,
         "calls": 0,
+        "modes": {},
         "inputs": [],
     }

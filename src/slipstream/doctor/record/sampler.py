@@ -5,26 +5,37 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from types import CodeType, FrameType
 
 from slipstream.doctor.capture import Line
 from slipstream.doctor.record.places import is_users, short_path
 
 _MOST_LINES = 400
+_MOST_SAMPLES = 50_000
 # A thread that computes gives way this soon. With Python's own 5 ms it would mostly be found where
 # it waits, which is where it gives way by itself.
 _GIVE_WAY_S = 0.00005
+# The user's code and line, the code that ran and its module, the stage, the loop's code and line.
+_Key = tuple[CodeType, int, CodeType | None, str, str, CodeType | None, int]
 
 
 class Sampler:
-    """Counts lines of one thread. `stage()` says what it is at. Ends with `stop` or the process."""
+    """Counts lines of one thread. `stage()` says what it is at, `loop()` the code whose lines are
+    noted as the outer ones. Ends with `stop` or the process.
+    """
 
-    def __init__(self, interval_s: float, stage: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        interval_s: float,
+        stage: Callable[[], str],
+        loop: Callable[[], CodeType | None] = lambda: None,
+    ) -> None:
         self.interval_s = interval_s
         self._stage = stage
+        self._loop = loop
         self._watched = threading.get_ident()
-        self._counts: Counter[tuple[CodeType, int, CodeType | None, str]] = Counter()
+        self._counts: Counter[_Key] = Counter()
+        self._samples: list[tuple[int, _Key]] = []
         self.cpu_ns = 0  # what it has cost
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="slipstream-sampler", daemon=True)
@@ -43,8 +54,15 @@ class Sampler:
 
     def lines(self) -> list[Line]:
         """What was found, the most frequent first."""
-        found = Counter(dict(list(self._counts.items())))
-        return [_line(*key, count) for key, count in found.most_common(_MOST_LINES)]
+        return [_line(key, count) for key, count in self._most_common()]
+
+    def samples(self) -> list[list[int]]:
+        """When it was found where: [time, which of `lines`]."""
+        numbers = {key: number for number, (key, _) in enumerate(self._most_common())}
+        return [[at, numbers[key]] for at, key in self._samples if key in numbers]
+
+    def _most_common(self) -> list[tuple[_Key, int]]:
+        return Counter(dict(list(self._counts.items()))).most_common(_MOST_LINES)
 
     def _run(self) -> None:
         while not self._stopped:
@@ -60,13 +78,31 @@ class Sampler:
             frame = frame.f_back
         if frame is None:
             return
-        key = (frame.f_code, frame.f_lineno, None if leaf is frame else leaf.f_code, self._stage())
+        loop = self._loop()
+        outer: FrameType | None = frame.f_back if loop is not None else None
+        while outer is not None and outer.f_code is not loop:
+            outer = outer.f_back
+        key = (
+            frame.f_code, frame.f_lineno,
+            None if leaf is frame else leaf.f_code, leaf.f_globals.get("__name__", ""),
+            self._stage(), None if outer is None else loop, 0 if outer is None else outer.f_lineno,
+        )  # fmt: skip
         self._counts[key] += 1
+        if len(self._samples) < _MOST_SAMPLES:
+            self._samples.append((time.perf_counter_ns(), key))
 
 
-def _line(code: CodeType, number: int, leaf: CodeType | None, stage: str, count: int) -> Line:
+def _line(key: _Key, count: int) -> Line:
+    code, number, leaf, module, stage, loop, outer = key
     name = ""
     if leaf is not None:
         function = leaf.co_qualname if sys.version_info >= (3, 11) else leaf.co_name
-        name = f"{Path(leaf.co_filename).stem}.{function}"
-    return Line(f"{short_path(code.co_filename)}:{number}", code.co_name, name, stage, count)
+        name = f"{module}.{function}"
+    return Line(
+        _place(code, number), code.co_name, name, stage, count,
+        "" if loop is None else _place(loop, outer),
+    )  # fmt: skip
+
+
+def _place(code: CodeType, number: int) -> str:
+    return f"{short_path(code.co_filename)}:{number}"

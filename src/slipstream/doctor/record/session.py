@@ -34,10 +34,11 @@ from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
 from slipstream.doctor.record.rungs import Rungs
 from slipstream.doctor.record.sampler import Sampler
 from slipstream.doctor.record.stages import StageLog
+from slipstream.doctor.record.statements import describe_statements
 from slipstream.doctor.record.trace import DeviceClock, Trace, span_cost
 from slipstream.errors import UsageError
 
-_SAMPLE_S = 0.02
+_SAMPLE_S = 0.01
 _WARM_UP = 5  # batches
 _MEMORY_NS = 500_000_000
 
@@ -75,7 +76,7 @@ class Session:
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
-        self._sampler = Sampler(_SAMPLE_S, self._stage)
+        self._sampler = Sampler(_SAMPLE_S, self._stage, lambda: self.trace.loop_code)
         self._folder = Path(tempfile.mkdtemp(prefix="slipstream-doctor-"))
         self.own = Process(os.getpid(), -1, None)
         self.examines = examines
@@ -124,6 +125,10 @@ class Session:
         if self.trace.device_clock is not None:
             climbed = [] if self.ladder is None else self.ladder.spans
             self.trace.device_clock.read(spans + climbed)
+        # Of the run: replays change counters and caches.
+        settings, memory = describe_settings(), self._memory
+        settings["allocator"] = self._loop_hooks.allocator
+        replays = self._loop_hooks.replay() if ended != "error" and not self._light else []
         processes = self._own_processes() + self._workers()
         shutil.rmtree(self._folder, ignore_errors=True)
         capture = Capture(
@@ -139,10 +144,12 @@ class Session:
             calls=self.trace.calls,
             lines=self._sampler.lines(),
             sample_interval=int(_SAMPLE_S * 1e9),
+            samples=self._sampler.samples(),
             optimizers=[{"id": key, **facts} for key, facts in self._loop_hooks.optimizers.items()],
             model={"models": self._loop_hooks.models.found},
-            settings=describe_settings(),
-            memory=self._memory,
+            settings=settings,
+            memory=memory,
+            replays=replays,
             ladder=[] if self.ladder is None else self.ladder.rungs(),
         )
         capture.settings["loop_cores"] = self._loop_cores(spans)
@@ -150,6 +157,9 @@ class Session:
         throttled = counters.throttled()
         if throttled is not None and self._throttled is not None:
             capture.settings["throttled"] = throttled - self._throttled
+        capture.statements = describe_statements(
+            {line.where for line in capture.lines} | {call.where or "" for call in capture.calls}
+        )
         _rebase(capture, self._began)
         return capture
 
@@ -164,12 +174,12 @@ class Session:
         """The loop asks for a batch. Raises `WindowEnded`."""
         if self.ladder is not None:
             if self.ladder.is_over():
-                raise WindowEnded
+                self._end()
         elif self._is_over():
             self._window_end = time.perf_counter_ns()
             loop = loop_loader(self.trace.spans)
             if not self.examines or loop is None:
-                raise WindowEnded
+                self._end()
             self._climb(loop)
 
     def _climb(self, loop: int) -> None:
@@ -187,7 +197,11 @@ class Session:
     def before_step(self) -> None:
         """The loop's optimizer begins a step: for loops without a loader. Raises `WindowEnded`."""
         if not self._batches and self._is_over():
-            raise WindowEnded
+            self._end()
+
+    def _end(self) -> None:
+        self._loop_hooks.models.hold()
+        raise WindowEnded
 
     def after_batch(self, loader: int) -> None:
         """The loop got one."""
@@ -279,5 +293,7 @@ def _rebase(capture: Capture, began: int) -> None:
             batch[2] -= began
         for entry in process.memory:
             entry[0] -= began
-    for entry in capture.memory:
+    for compilation in capture.settings.get("compilations", ()):
+        compilation["start"] -= began
+    for entry in (*capture.memory, *capture.samples):
         entry[0] -= began

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from slipstream.doctor.capture import Call, Span
@@ -23,6 +24,7 @@ class Trace:
     def __init__(self) -> None:
         self.is_on = False
         self.current = ""  # the innermost kind, for the sampler
+        self.loop_code: CodeType | None = None  # of the function that calls the optimizer
         self.spans: list[Span] = []
         self.most = _MOST_SPANS  # that are kept: the first ones
         self.device_clock: DeviceClock | None = None
@@ -55,9 +57,11 @@ class Trace:
     def counted(self, kind: str, what: str) -> Callable[[Any], Any]:
         """For `Patches.replace`: calls as spans of this kind, counted by line."""
 
+        from torch.compiler import is_compiling
+
         def wrap(function: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
-                if not self.is_here:
+                if is_compiling() or not self.is_here:
                     return function(*args, **kwargs)
                 counted = self.call_here(what)
                 with self.span(kind, counted.id) as span:

@@ -42,6 +42,52 @@ _MODULES = (
     "slow_sampler",
     "needless_copy",
 )
+_OF_THE_LOOP = (
+    "frequent_checkpoint",
+    "logging_in_loop",
+    "garbage_collection",
+    "forced_garbage_collection",
+    "empty_cache_in_loop",
+    "python_in_loop",
+    "parameter_loop",
+    "zero_grad_memset",
+    "for_loop_optimizer",
+    "repeated_work",
+    "repeated_compilation",
+    "anomaly_detection",
+    "deterministic_mode",
+    "eval_with_grad",
+    "frequent_evaluation",
+    "graph_held",
+    "frozen_gradients",
+    "unused_parameters",
+    "activation_checkpoint",
+    "non_contiguous_input",
+    "mixed_memory_format",
+    "channels_last",
+    "unfolded_batchnorm",
+    "float64_model",
+    "thread_count",
+    "small_batch",
+    "gradient_sync",
+)
+_OF_DEVICES = (
+    "pageable_copy",
+    "blocking_copy",
+    "copy_on_critical_path",
+    "needless_pinning",
+    "cpu_built_tensor",
+    "sync_each_step",
+    "hidden_sync",
+    "timer_without_sync",
+    "no_tf32",
+    "no_amp",
+    "cudnn_benchmark_off",
+    "nchw_on_tensor_cores",
+    "launch_bound",
+    "allocator_thrash",
+    "data_parallel",
+)
 
 
 @dataclass(frozen=True)
@@ -55,5 +101,7 @@ class Rule:
 
 def all_rules() -> tuple[Rule, ...]:
     """Every rule there is."""
-    modules = (import_module(f"{__name__}.{name}") for name in _MODULES)
+    modules = (
+        import_module(f"{__name__}.{name}") for name in (*_MODULES, *_OF_THE_LOOP, *_OF_DEVICES)
+    )
     return tuple(Rule(module.NAME, module.HEALTHY, module.find) for module in modules)

@@ -15,8 +15,8 @@ def find(case: Case) -> list[Finding]:
     loading = feed(case)
     if loading is None or stage_count(loading, _STAGE) < 0.5 * loading.samples:
         return []
-    spent = loading.stages[_STAGE]
-    if spent < _LEAST_SHARE * loading.batch_ms:
+    spent = loading.stages.get(_STAGE, 0.0)
+    if not spent or spent < _LEAST_SHARE * loading.batch_ms:
         return []
     cost = case.gain_without(spent)
     if not is_worth(case, cost):

@@ -1,0 +1,88 @@
+"""Times two ways to do the same against each other, when the window is over."""
+
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+
+import torch
+
+from slipstream.doctor.record.machine import cuda_is_in_use
+
+_MOST_PAIRS = 40
+_LEAST_PAIRS = 3
+_WARM_UP = 2
+_SLOW_MS = 50.0  # warm after one pass
+Work = Callable[[], object]
+
+
+class Stopwatch:
+    """A budget of time that many comparisons share."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.perf_counter() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds."""
+        return self._ends - time.perf_counter()
+
+    def compare(self, now: Work, then: Work, seconds: float = 1.0) -> list[list[float]] | None:
+        """Milliseconds of both, in turns: [[now, …], [then, …]]. None where time does not suffice,
+        or one of them fails.
+        """
+        ends = time.perf_counter() + min(seconds, self.left_s)
+        times: list[list[float]] = [[], []]
+        try:
+            for _ in range(_WARM_UP):
+                both = _ms(now) + _ms(then)
+                if time.perf_counter() + _LEAST_PAIRS * both * 1e-3 > ends:
+                    return None
+                if both > _SLOW_MS:
+                    break
+            for turn in range(_MOST_PAIRS):
+                order = (0, 1) if turn % 2 else (1, 0)
+                for which in order:
+                    times[which].append(_ms((now, then)[which]))
+                if turn + 1 >= _LEAST_PAIRS and time.perf_counter() > ends:
+                    break
+        except Exception:  # the user's own code, run in another way than it was written for
+            return None
+        return times
+
+
+def _ms(work: Work) -> float:
+    on_device = cuda_is_in_use()
+    if on_device:
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    if on_device:
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Random numbers, threads and switches are afterwards what they were; nothing is printed."""
+    python_state, threads = random.getstate(), torch.get_num_threads()
+    anomaly, check_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    devices = [torch.cuda.current_device()] if cuda_is_in_use() else []
+    with (
+        torch.random.fork_rng(devices=devices),
+        warnings.catch_warnings(),
+        redirect_stdout(StringIO()),
+        torch.enable_grad(),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            torch.set_num_threads(threads)
+            torch.autograd.set_detect_anomaly(anomaly, check_nan)
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)

@@ -1,0 +1,35 @@
+"""`cudnn-benchmark-off`: cuDNN guesses an algorithm where it could measure."""
+
+from slipstream.doctor.finding import Finding
+from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.passes import facts_of, learning_ms
+from slipstream.doctor.rules.replayed import compared
+
+NAME = "cudnn-benchmark-off"
+HEALTHY = "convolutions run with the fastest algorithm"
+
+_SHARE = 0.05
+
+
+def find(case: Case) -> list[Finding]:
+    """Measured with the search on; only where shapes stay the same it would stay a gain."""
+    if not case.on_device:
+        return []
+    gain = compared(case, "cudnn-benchmark", learning_ms(case))
+    if gain is None or not gain.is_sure:
+        return []
+    cost = gain.cost_ms
+    if cost < _SHARE * case.step_ms or not case.matters(cost):
+        return []
+    facts = facts_of(case, gain.replay["model"])
+    return [
+        Finding(
+            rule=NAME,
+            title=f"cuDNN guesses its algorithms: {cost:.1f} ms of a step.",
+            where=next((mode["where"] for mode in facts.get("modes", {}).values()), None),
+            cost_ms=cost,
+            fix="torch.backends.cudnn.benchmark = True, while shapes stay the same.",
+            fix_class="N",
+            gain=gain.gain,
+        )
+    ]

@@ -1,0 +1,76 @@
+"""Passes of the models of a run: which train, which evaluate, how long they take."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.doctor.attribute import EVALUATION
+from slipstream.doctor.capture import BACKWARD, FORWARD, NEXT, OPTIMIZER, START, Span
+from slipstream.doctor.rules.case import Case
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass. `learns`: a backward pass follows before the next batch."""
+
+    span: Span
+    model: int
+    training: bool
+    with_grad: bool
+    learns: bool
+
+    @property
+    def ms(self) -> float:
+        """On the clock that counts."""
+        start, end = self.span.device or (self.span.start, self.span.end)
+        return (end - start) * 1e-6
+
+
+def passes(case: Case) -> list[Pass]:
+    """All of the window, in order, without the first steps."""
+    spans = [
+        span
+        for span in sorted(case.capture.spans, key=lambda span: span.start)
+        if span.kind in (FORWARD, BACKWARD, NEXT, OPTIMIZER)
+    ]
+    steps = case.attribution.steps
+    since = steps[0].host[0] if steps else 0
+    found = []
+    learns = False
+    # From the end: what follows is known then.
+    for span in reversed(spans):
+        if span.kind in (NEXT, OPTIMIZER):
+            learns = False
+        elif span.kind == BACKWARD:
+            learns = True
+        elif span.start >= since and span.detail:
+            model, training, with_grad = span.detail[:3]
+            found.append(Pass(span, model, training, with_grad, learns))
+    return found[::-1]
+
+
+def facts_of(case: Case, model: int) -> dict[str, Any]:
+    """Of the model with this number."""
+    models: list[dict[str, Any]] = case.capture.model.get("models", [])
+    return models[model] if model < len(models) else {}
+
+
+def learning_ms(case: Case) -> float:
+    """Forward and backward passes of a step."""
+    return case.attribution.of("forward") + case.attribution.of("backward")
+
+
+def evaluations(case: Case) -> list[tuple[int, int]]:
+    """Stretches over other loaders than the loop's, wherever they are: their start and end."""
+    loop = case.loading.loader.id if case.loading is not None else None
+    open_at: dict[int, list[int]] = {}
+    for span in sorted(case.capture.spans, key=lambda span: span.start):
+        if span.kind not in (START, NEXT) or span.detail[0] == loop:
+            continue
+        known = open_at.setdefault(span.detail[1], [span.start, span.end])
+        known[1] = max(known[1], span.end)
+    return [(start, end) for start, end in open_at.values()]
+
+
+def inside_ms(case: Case) -> float:
+    """Evaluation within steps, of a step."""
+    return case.attribution.of(EVALUATION)
