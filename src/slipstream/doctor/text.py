@@ -14,6 +14,7 @@ _COLOURS = {
 }  # fmt: skip
 _SHADES = {"loading": "█", "unattributed": "░"}
 _TOP = 3
+_NAMED = 12
 
 
 def print_report(report: dict[str, Any], console: Console, *, page: str | None = None) -> None:
@@ -90,7 +91,10 @@ def _ladder(report: dict[str, Any]) -> RenderableType:
 
 def _healthy(report: dict[str, Any]) -> RenderableType:
     names = [entry["rule"] for entry in report["healthy"]]
-    return Padding(Text(f"Fine: {', '.join(names)}.", style="dim"), (1, 0, 0, 0))
+    said = f"Fine: {', '.join(names[:_NAMED])}"
+    if len(names) > _NAMED:
+        said += f" and {len(names) - _NAMED} more, which the report names"
+    return Padding(Text(f"{said}.", style="dim"), (1, 0, 0, 0))
 
 
 def _numbers(report: dict[str, Any]) -> RenderableType:

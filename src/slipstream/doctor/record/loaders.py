@@ -111,7 +111,7 @@ class LoaderHooks:
             self._session.before_batch()
             self._inside = True
             try:
-                delay = counters.run_delay()
+                delay = self._run_delay()
                 with self._trace.span(NEXT, [known[0], known[1], known[2], delay]) as span:
                     try:
                         batch = (
@@ -129,7 +129,7 @@ class LoaderHooks:
             if not known[2]:
                 for process in getattr(iterator, "_workers", None) or ():
                     self.worker_pids[process.pid] = known[0]
-            span.detail.append(counters.run_delay())
+            span.detail.append(self._run_delay())
             known[2] += 1
             if self._session.examines:
                 self._last[known[0]] = batch
@@ -137,6 +137,9 @@ class LoaderHooks:
             return batch
 
         return next_batch
+
+    def _run_delay(self) -> int | None:
+        return None if self._session.is_light else counters.run_delay()
 
     def _is_cached(self, loader: int) -> bool:
         """Whether the loop is to get the batch again that it had before."""
@@ -161,7 +164,7 @@ class LoaderHooks:
     def _wrap_create(self, original: Any) -> Any:
         def create(*args: Any) -> Any:
             fetcher = original(*args)
-            if self._starting is None or not self._trace.is_here:
+            if self._starting is None or self._session.is_light or not self._trace.is_here:
                 return fetcher
             process = Process(os.getpid(), self._starting.id, None, time.perf_counter_ns())
             process.ready = process.began
@@ -196,6 +199,10 @@ class LoaderHooks:
         facts = _describe(loader, len(self.loaders), self._dataset_id(loader.dataset))
         facts.made_at = self._made_at.get(loader)
         facts.used_at = users_place(2)
+        if self._session.is_light:
+            self._ids[loader] = facts.id
+            self.loaders.append(facts)
+            return facts
         facts.transforms = self.hooks.look_at(loader.dataset)
         self._ids[loader] = facts.id
         self._used.setdefault(self._made_by.get(loader, ()), []).append(facts)

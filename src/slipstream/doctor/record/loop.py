@@ -223,6 +223,9 @@ class LoopHooks:
                 return original(module, *args, **kwargs)
             self._in_forward = True
             try:
+                if self._session.is_light:
+                    with trace.span(FORWARD):
+                        return original(module, *args, **kwargs)
                 known = self.models.note(module, args, kwargs)
                 facts = [known, module.training, torch.is_grad_enabled()]
                 inside = self.models.look_inside(known, module)

@@ -72,7 +72,7 @@ class Session:
         self._batches: dict[int, int] = {}
         self._optimizer_steps = 0
         self._first: int | None = None
-        self._first_cpu = self._latest = self._latest_cpu = 0
+        self._first_cpu = self._latest = self._latest_cpu = self._first_sampled = 0
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
@@ -81,7 +81,7 @@ class Session:
         self.own = Process(os.getpid(), -1, None)
         self.examines = examines
         self.on_batch: Callable[[], None] | None = None  # told when the loop got a batch
-        self._light = light
+        self.is_light = light
         self._opens: OpenCount | None = None
         self.rungs = Rungs(self._folder, make=True)
         self.ladder: Ladder | None = None
@@ -90,14 +90,14 @@ class Session:
     def start(self) -> None:
         """Install the hooks."""
         loaders.active = self
-        if not self._light:
+        if not self.is_light:
             os.environ[FOLDER_VARIABLE] = str(self._folder)
         self._began_at = datetime.datetime.now(datetime.timezone.utc)
         self._began = time.perf_counter_ns()
         self._throttled = counters.throttled()
         self._loader_hooks.install()
         self._loop_hooks.install()
-        if not self._light:
+        if not self.is_light:
             self._opens = OpenCount(self.own, self.rungs)
             self._sampler.start()
         self.trace.is_on = True
@@ -118,7 +118,7 @@ class Session:
             self.ladder.end()
         self.forget()
         loaders.active = None
-        if not self._light:
+        if not self.is_light:
             self._sampler.stop()
         os.environ.pop(FOLDER_VARIABLE, None)
         spans = self.trace.spans if self._recorded is None else self._recorded
@@ -128,7 +128,7 @@ class Session:
         # Of the run: replays change counters and caches.
         settings, memory = describe_settings(), self._memory
         settings["allocator"] = self._loop_hooks.allocator
-        replays = self._loop_hooks.replay() if ended != "error" and not self._light else []
+        replays = self._loop_hooks.replay() if ended != "error" and not self.is_light else []
         processes = self._own_processes() + self._workers()
         shutil.rmtree(self._folder, ignore_errors=True)
         capture = Capture(
@@ -178,9 +178,10 @@ class Session:
         elif self._is_over():
             self._window_end = time.perf_counter_ns()
             loop = loop_loader(self.trace.spans)
-            if not self.examines or loop is None:
+            if self.examines and loop is not None:
+                self._climb(loop)
+            else:
                 self._end()
-            self._climb(loop)
 
     def _climb(self, loop: int) -> None:
         facts = self._loader_hooks.loaders[loop]
@@ -208,6 +209,7 @@ class Session:
         now = time.perf_counter_ns()
         if self._first is None:
             self._first, self._first_cpu = now, time.process_time_ns()
+            self._first_sampled = self._sampler.cpu_ns
         self._latest, self._latest_cpu = now, time.process_time_ns()
         self._batches[loader] = self._batches.get(loader, 0) + 1
         if now - self._memory_at > _MEMORY_NS:
@@ -254,7 +256,12 @@ class Session:
 
     def _overhead(self, spans: list[Span], length: int) -> dict[str, Any]:
         """What the hooks of the loop's process took of its time: counted, at the price of one."""
-        cost = len(spans) * span_cost() + self._sampler.cpu_ns
+        if self._first is None:
+            return {}
+        stages = sum(times.count for times in self.log.times.values())
+        spans_seen = sum(span.start >= self._first for span in spans)
+        cost = (spans_seen + stages) * span_cost() + self._sampler.cpu_ns - self._first_sampled
+        length -= self._first - self._began
         return {"share": cost / max(1, length), "how": "hooks counted, and one of them timed"}
 
     def _own_processes(self) -> list[Process]:

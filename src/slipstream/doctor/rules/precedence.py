@@ -1,5 +1,7 @@
 """Puts findings in order: a cause before its consequences, and no consequence that says no more."""
 
+from dataclasses import replace
+
 from slipstream.doctor.finding import Finding
 
 # How well a rule names what to change; findings that explain the same time stand in this order.
@@ -10,6 +12,8 @@ _WASTE = (
     "slow-sample", "shallow-prefetch", "network-storage", "cold-reads", "small-files",
     "library-threads",
 )  # fmt: skip
+# Of these, what is wrong whoever does the work.
+_FAULTS = ("reopened-files", "row-by-row", "slow-collate", "needless-copy", "slow-tokenizing")
 _WORK = ("slow-transform", "heavy-augmentation", "slow-decoder")
 _ALIKE = 0.7  # of the cost of the other: then both explain the same time
 
@@ -28,7 +32,8 @@ _SILENCES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 # rule: those that it stands before, though they may cost more
 _BEFORE: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_WASTE, ("no-workers", "too-few-workers", *_WORK)),
+    **dict.fromkeys(_WASTE, ("too-few-workers", *_WORK)),
+    **dict.fromkeys(_FAULTS, ("no-workers", "too-few-workers", *_WORK)),
     **dict.fromkeys(_WORK, ("too-few-workers",)),
 }
 
@@ -43,17 +48,21 @@ def arrange(findings: list[Finding]) -> list[Finding]:
             for other in findings
         )
     ]
-    kept.sort(key=lambda finding: -finding.cost_ms)
-    for finding in list(kept):
-        behind = [
-            kept.index(other)
-            for other in kept
-            if other.rule in _BEFORE.get(finding.rule, ()) and explains(finding, other)
+    return sorted(_without_overlap(kept), key=lambda finding: -finding.cost_ms)
+
+
+def _without_overlap(findings: list[Finding]) -> list[Finding]:
+    """What a cause explains of another's time is its own: the other keeps the rest."""
+    charged = []
+    for finding in findings:
+        causes = [
+            other.cost_ms
+            for other in findings
+            if finding.rule in _BEFORE.get(other.rule, ()) and explains(other, finding)
         ]
-        at = kept.index(finding)
-        if behind and min(behind) < at:
-            kept.insert(min(behind), kept.pop(at))
-    return kept
+        rest = finding.cost_ms - max(causes, default=0.0)
+        charged.append(replace(finding, cost_ms=max(0.0, rest)))
+    return charged
 
 
 def explains(cause: Finding, other: Finding) -> bool:
