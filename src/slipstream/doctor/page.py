@@ -9,7 +9,7 @@ from typing import Any
 from slipstream.doctor.attribute import LOADING, Attribution, Loading, attribute
 from slipstream.doctor.capture import COPY, FETCH, NEXT, Capture, Process
 from slipstream.doctor.pipeline import Pipeline
-from slipstream.doctor.view import ExcerptView, LaneView, PageView, SpanValues
+from slipstream.doctor.view import ExcerptView, LaneView, PageView, SpanValues, StorageView
 
 _MS = 1e-6
 _SHOWN_STEPS = 40
@@ -42,10 +42,36 @@ def page_of(capture: Capture, report: dict[str, Any]) -> PageView:
             (at * _MS, resident / 1e6, on_device / 1e6 if capture.clock == "device" else None)
             for at, resident, on_device in capture.memory
         ],
-        "storage": capture.storage,  # type: ignore[typeddict-item]
+        "storage": [storage_view(found, attribution) for found in capture.storage],
         "pipeline": _pipeline(capture, attribution),
         "measured_step_ms": attribution.step_ms,
     }
+
+
+def needed_mb_s(attribution: Attribution) -> float | None:
+    """What the loop reads in a second, of storage or of the page cache."""
+    loading = attribution.loading
+    if loading is None or loading.read_chars is None or not attribution.step_ms:
+        return None
+    return loading.read_chars / attribution.step_ms * 1e3 / 1e6
+
+
+def storage_view(found: dict[str, Any], attribution: Attribution) -> StorageView:
+    """What was measured of a folder's storage, beside what the loop needs."""
+    mount = found.get("mount") or {}
+    cold, warm = found["cold"], found["warm"]
+    return {
+        "path": found["folder"],
+        "filesystem": str(mount.get("kind", "")),
+        "sequential_mb_s": _mb(warm["sequential_bytes_per_s"]),
+        "random_mb_s": _mb(warm["random_bytes_per_s"]),
+        "cold_mb_s": _mb(cold["random_bytes_per_s"]),
+        "needed_mb_s": needed_mb_s(attribution),
+    }
+
+
+def _mb(rate: float | None) -> float | None:
+    return None if rate is None else rate / 1e6
 
 
 def _lanes(capture: Capture, attribution: Attribution, begin: int, end: int) -> list[LaneView]:

@@ -8,6 +8,7 @@ from typing import Any
 from slipstream.doctor.attribute import LOADING, UNATTRIBUTED, Attribution, attribute
 from slipstream.doctor.capture import Capture, Rung
 from slipstream.doctor.finding import Finding
+from slipstream.doctor.page import storage_view
 from slipstream.doctor.rules import all_rules
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.precedence import arrange
@@ -46,6 +47,7 @@ def make_report(capture: Capture) -> dict[str, Any]:
         "ceiling_ms": _ceiling(capture, attribution),
         "parts": dict(attribution.parts),
         "ladder": [_rung(rung) for rung in capture.ladder if rung.step_ms],
+        "storage": [storage_view(found, attribution) for found in capture.storage],
         "findings": [_as_dict(finding, attribution, capture) for finding in findings],
         "healthy": healthy,
         "overhead": capture.overhead,

@@ -25,6 +25,8 @@ def print_report(report: dict[str, Any], console: Console, *, page: str | None =
         console.print(Padding(_findings(report), (1, 0, 0, 0)))
         if report["ladder"]:
             console.print(_ladder(report))
+        for storage in report["storage"]:
+            console.print(_storage(storage))
         console.print(_healthy(report))
         console.print(_numbers(report))
     if report["findings"]:
@@ -87,6 +89,18 @@ def _ladder(report: dict[str, Any]) -> RenderableType:
     return Padding(
         Group(Text("The ladder, a step with …"), Padding(table, (0, 0, 0, 3))), (1, 0, 0, 0)
     )
+
+
+def _storage(found: dict[str, Any]) -> RenderableType:
+    rates = [
+        f"{name} {found[key]:,.0f} MB/s"
+        for name, key in (
+            ("cold, random", "cold_mb_s"), ("warm, random", "random_mb_s"),
+            ("warm, sequential", "sequential_mb_s"), ("the loop reads", "needed_mb_s"),
+        )
+        if found[key] is not None
+    ]  # fmt: skip
+    return Padding(Text(f"Storage, {found['filesystem']}: {'; '.join(rates)}."), (1, 0, 0, 0))
 
 
 def _healthy(report: dict[str, Any]) -> RenderableType:

@@ -53,6 +53,8 @@ class LoaderHooks:
         self._starting: Loader | None = None
         self._inside = False
         self._last: dict[int, Any] = {}
+        self._loader_of: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._again: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.hooks = Hooks(session.log)
 
     def install(self) -> None:
@@ -95,6 +97,8 @@ class LoaderHooks:
             finally:
                 self._inside, self._starting = False, None
             self._iterations[iterator] = [facts.id, self._count, 0]
+            if self._session.examines:
+                self._loader_of[iterator] = loader
             for process in getattr(iterator, "_workers", None) or ():
                 self.worker_pids[process.pid] = facts.id
             return iterator
@@ -114,11 +118,7 @@ class LoaderHooks:
                 delay = self._run_delay()
                 with self._trace.span(NEXT, [known[0], known[1], known[2], delay]) as span:
                     try:
-                        batch = (
-                            self._last[known[0]]
-                            if self._is_cached(known[0])
-                            else original(iterator)
-                        )
+                        batch = self._next(original, iterator, known[0])
                     except StopIteration:
                         span.detail[2] = -1
                         raise
@@ -137,6 +137,18 @@ class LoaderHooks:
             return batch
 
         return next_batch
+
+    def _next(self, original: Any, iterator: Any, loader: int) -> Any:
+        if self._is_cached(loader):
+            return self._last[loader]
+        if self._session.ladder is None or loader != self._session.ladder.loop:
+            return original(iterator)
+        # The ladder needs more batches than an epoch may have.
+        try:
+            return original(self._again.get(iterator, iterator))
+        except StopIteration:
+            self._again[iterator] = iter(self._loader_of[iterator])
+            return original(self._again[iterator])
 
     def _run_delay(self) -> int | None:
         return None if self._session.is_light else counters.run_delay()

@@ -24,6 +24,7 @@ from slipstream.doctor.record.transforms import time_classes, time_functions
 
 _KEPT_BATCHES = 2000
 _MOST_PATHS = 20_000
+_KEPT_FILES = 100  # that the storage is tried with
 _WRITE_NS = 200_000_000
 _MEMORY_NS = 300_000_000  # and ever longer: it can take milliseconds
 _MEMORY_GROWTH = 1.5
@@ -206,6 +207,9 @@ class OpenCount:
             process.opened_again += 1
         elif len(self._seen) < _MOST_PATHS:
             self._seen.add(path)
+            files = process.facts.setdefault("files", [])
+            if len(files) < _KEPT_FILES:
+                files.append(path)
         folder = path.rpartition("/")[0] or "."
         if folder in process.folders or len(process.folders) < 64:
             process.folders[folder] = process.folders.get(folder, 0) + 1

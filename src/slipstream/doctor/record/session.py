@@ -1,5 +1,6 @@
 """A recording from its beginning to its end."""
 
+import dataclasses
 import datetime
 import json
 import os
@@ -23,6 +24,7 @@ from slipstream.doctor.capture import (
     Span,
     capture_from,
 )
+from slipstream.doctor.probe import probe_storage
 from slipstream.doctor.record import counters, loaders
 from slipstream.doctor.record.ladder import Ladder
 from slipstream.doctor.record.loaders import LoaderHooks
@@ -85,6 +87,7 @@ class Session:
         self._opens: OpenCount | None = None
         self.rungs = Rungs(self._folder, make=True)
         self.ladder: Ladder | None = None
+        self._storage: list[dict[str, Any]] = []
         self._recorded: list[Span] | None = None
 
     def start(self) -> None:
@@ -151,6 +154,7 @@ class Session:
             memory=memory,
             replays=replays,
             ladder=[] if self.ladder is None else self.ladder.rungs(),
+            storage=self._storage,
         )
         capture.settings["loop_cores"] = self._loop_cores(spans)
         capture.overhead = self._overhead(spans, length)
@@ -202,7 +206,18 @@ class Session:
 
     def _end(self) -> None:
         self._loop_hooks.models.hold()
+        if self.examines:
+            self._try_storage()
         raise WindowEnded
+
+    def _try_storage(self) -> None:
+        """How fast the files that were read can be read; now, as the script may delete them."""
+        readers = [self.own, *self._workers()]
+        files = sorted({file for reader in readers for file in reader.facts.get("files", ())})
+        paths = [path for path in map(Path, files) if path.is_file()]
+        if paths:
+            self._storage.append(dataclasses.asdict(probe_storage(paths)))
+            self._storage[-1]["folder"] = str(paths[0].parent)
 
     def after_batch(self, loader: int) -> None:
         """The loop got one."""
