@@ -21,14 +21,17 @@ def is_users(code: CodeType) -> bool:
     """Whether code is neither Python's, nor an installed package's, nor ours."""
     known = _known.get(code)
     if known is None:
-        file = code.co_filename
-        known = not (
-            file.startswith((*_FOREIGN, _PACKAGE, "<"))
-            or "site-packages" in file
-            or "dist-packages" in file
-        )
-        _known[code] = known
+        known = _known[code] = not is_foreign(code.co_filename)
     return known
+
+
+def is_foreign(file: str) -> bool:
+    """Whether a file is Python's, an installed package's, or ours."""
+    return (
+        file.startswith((*_FOREIGN, _PACKAGE, "<"))
+        or "site-packages" in file
+        or "dist-packages" in file
+    )
 
 
 def users_frame(frame: FrameType | None) -> FrameType | None:

@@ -32,6 +32,7 @@ from slipstream.doctor.record.loop import LoopHooks
 from slipstream.doctor.record.machine import cuda_is_in_use, describe_machine, describe_settings
 from slipstream.doctor.record.mailbox import read_mailbox
 from slipstream.doctor.record.patches import Patches
+from slipstream.doctor.record.places import is_foreign
 from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
 from slipstream.doctor.record.rungs import Rungs
 from slipstream.doctor.record.sampler import Sampler
@@ -214,7 +215,7 @@ class Session:
         """How fast the files that were read can be read; now, as the script may delete them."""
         readers = [self.own, *self._workers()]
         files = sorted({file for reader in readers for file in reader.facts.get("files", ())})
-        paths = [path for path in map(Path, files) if path.is_file()]
+        paths = [Path(file) for file in files if not is_foreign(file) and Path(file).is_file()]
         if paths:
             self._storage.append(dataclasses.asdict(probe_storage(paths)))
             self._storage[-1]["folder"] = str(paths[0].parent)
