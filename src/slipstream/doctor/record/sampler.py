@@ -37,14 +37,24 @@ class Sampler:
         self._counts: Counter[_Key] = Counter()
         self._samples: list[tuple[int, _Key]] = []
         self.cpu_ns = 0  # what it has cost
-        self._stopped = False
+        self._stopped = self._is_paused = False
+        self._gave_way_s = sys.getswitchinterval()
         self._thread = threading.Thread(target=self._run, name="slipstream-sampler", daemon=True)
 
     def start(self) -> None:
         """Begin."""
-        self._gave_way_s = sys.getswitchinterval()
         sys.setswitchinterval(min(_GIVE_WAY_S, self._gave_way_s))
         self._thread.start()
+
+    def pause(self) -> None:
+        """Look away for a while."""
+        self._is_paused = True
+        sys.setswitchinterval(self._gave_way_s)
+
+    def resume(self) -> None:
+        """The end of `pause`."""
+        self._is_paused = False
+        sys.setswitchinterval(min(_GIVE_WAY_S, self._gave_way_s))
 
     def stop(self) -> None:
         """End."""
@@ -67,7 +77,7 @@ class Sampler:
     def _run(self) -> None:
         while not self._stopped:
             time.sleep(self.interval_s)
-            frame = sys._current_frames().get(self._watched)
+            frame = None if self._is_paused else sys._current_frames().get(self._watched)
             if frame is not None:
                 self._note(frame)
             self.cpu_ns = time.thread_time_ns()

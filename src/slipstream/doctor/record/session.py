@@ -106,6 +106,17 @@ class Session:
             self._sampler.start()
         self.trace.is_on = True
 
+    def pause(self) -> None:
+        """Leave the hooks where they are, and let them do nothing."""
+        self.trace.is_on = self.log.is_on = False
+        self._sampler.pause()
+
+    def resume(self) -> None:
+        """The end of `pause`."""
+        self.trace.is_on = self.log.is_on = True
+        if not self.is_light:
+            self._sampler.resume()
+
     def forget(self) -> None:
         """In a forked child: take the hooks away, leave the recording to the parent."""
         self.trace.is_on = self.log.is_on = False
