@@ -42,6 +42,8 @@ PIPELINES: dict[str, list[Any]] = {
     "bytes": [*FLIPS, JITTER, PILToTensor()],
     "train": [*FLIPS, JITTER, RandomGrayscale(0.5), HALF, NORMALIZE, RandomErasing(1.0)],
     "flip behind colours": [JITTER, *FLIPS, ToTensor()],
+    "flip behind boxes": [RandomErasing(1.0), *FLIPS, HALF, NORMALIZE],
+    "flip behind all": [TrivialAugmentWide(), ToTensor(), NORMALIZE, *FLIPS],
     "blur": [*FLIPS, GaussianBlur(5), ToTensor(), NORMALIZE],
     "blur of floats": [ToTensor(), NORMALIZE, GaussianBlur(3)],
     "rand": [*FLIPS, RandAugment(), HALF],
@@ -116,6 +118,15 @@ def test_flips_are_those_of_torch() -> None:
         assert torch.equal(got, picture.flip(2) if is_flipped else picture)
 
 
+@pytest.mark.parametrize("op", [RandomErasing(1.0), GaussianBlur(3), RandAugment()])
+def test_a_flip_behind_what_places_pixels_flips_the_result(op: Any) -> None:
+    for flips, axes in ((FLIPS[:1], (3,)), (FLIPS[1:], (2,)), (FLIPS, (2, 3))):
+        always = [type(flip)(1.0) for flip in flips]
+        never = [type(flip)(0.0) for flip in flips]
+        whole = augmented([op, *never, ToTensor()], pictures())
+        assert torch.equal(augmented([op, *always, ToTensor()], pictures()), whole.flip(axes))
+
+
 def test_crops_are_windows_of_their_pictures() -> None:
     pixels = pictures()
     assert torch.equal(augmented([CenterCrop(10)], pixels), pixels[:, :, 5:15, 8:18])
@@ -153,7 +164,7 @@ def test_one_op_and_empty_batches() -> None:
         ([ToTensor(), Mixup(0.2, 3)], "Mixup mixes labels as well"),
         ([CutMix(0.2, 3)], "CutMix mixes labels as well"),
         ([NORMALIZE], "Normalize wants floats, but the picture holds bytes"),
-        ([RandomErasing(), RandomHorizontalFlip()], "RandomHorizontalFlip moves pixels behind"),
+        ([RandomErasing(), CenterCrop(8)], "CenterCrop moves pixels behind"),
         ([ToTensor(), ToTensor()], "ToTensor wants a picture, but it is a tensor by now"),
     ],
 )

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 import slipstream
 from slipstream.augment import (
+    CenterCrop,
     ColorJitter,
     CutMix,
     GaussianBlur,
@@ -56,6 +57,14 @@ PIPELINES: dict[str, list[Any]] = {
     "rand": [*CROP, RandAugment(), ToTensor()],
     "trivial": [*CROP, TrivialAugmentWide(), ToTensor(torch.bfloat16), NORMALIZE],
     "half": [*CROP, ToTensor(torch.float16), NORMALIZE],
+    "late flip": [
+        *CROP,
+        GaussianBlur(3),
+        RandomHorizontalFlip(),
+        ToTensor(torch.float16, torch.channels_last),
+        RandomErasing(1.0),
+        RandomVerticalFlip(),
+    ],
     "blur": [RandomResizedCrop(24), GaussianBlur(3, (0.5, 2.0)), RandomErasing(1.0, value=7)],
 }
 MIXED = [*CROP, JITTER, ToTensor(), NORMALIZE, Mixup(0.4, CLASSES), CutMix(1.0, CLASSES)]
@@ -218,6 +227,18 @@ def test_the_loader_tells_what_runs_on_batches(packed: Path) -> None:
     )
 
 
+def test_our_own_transforms_do_not_fall_to_python_unsaid(packed: Path) -> None:
+    transform = [RandomResizedCrop(32), RandomErasing(), CenterCrop(16), ToTensor()]
+    with pytest.warns(UserWarning, match="CenterCrop runs in Python, sample by sample") as told:
+        loader = make(packed, transform)
+        list(loader)
+        str(loader)
+    assert len(told) == 1 and told[0].filename == __file__
+    assert "moves pixels behind" in str(told[0].message)
+    assert "Write crops and a resize first" in str(told[0].message)
+    make(packed, [RandomResizedCrop(32), RandomErasing(), unknown])  # nobody expects otherwise
+
+
 class Jitter:
     """torchvision's attributes."""
 
@@ -226,6 +247,28 @@ class Jitter:
 
 
 Theirs = type("ColorJitter", (Jitter,), {"__module__": standins.V1, "__call__": unknown})
+
+
+def test_a_late_flip_runs_on_batches(packed: Path) -> None:
+    """Its word is that of an early one: the flips are the same."""
+    cases = ((RandomHorizontalFlip(), 3), (standins.v1.RandomHorizontalFlip(), 3))
+    cases += ((RandomVerticalFlip(), 2), (standins.v2.RandomVerticalFlip(), 2))
+    before = [RandomResizedCrop(32), RandomErasing(1.0)]
+    for flip, axis in cases:
+        never, always = (make(packed, [*before, type(flip)(p=p), ToTensor()]) for p in (0.0, 1.0))
+        loader = make(packed, [*before, flip, ToTensor()])
+        assert "native engine" in str(loader)
+        assert f"{type(flip).__name__}(p=0.5), ToTensor" in str(loader)
+        early = make(packed, [RandomResizedCrop(32), ColorJitter(), flip, ToTensor()])
+        plain = make(packed, [RandomResizedCrop(32), ColorJitter(), ToTensor()])
+        for one, other, drawn, flipped, upright in zip(
+            never, always, loader, early, plain, strict=True
+        ):
+            assert torch.equal(other["image"], one["image"].flip(axis))
+            for k, picture in enumerate(drawn["image"]):
+                is_flipped = not torch.equal(flipped["image"][k], upright["image"][k])
+                expected = other if is_flipped else one
+                assert torch.equal(picture, expected["image"][k])
 
 
 def test_torchvisions_run_on_batches_and_a_note_says_so(packed: Path) -> None:
@@ -350,6 +393,26 @@ def test_masks_boxes_and_points_follow(scenes: Path, workers: int, collate: str)
                 assert np.allclose(moved, by_hand(window, point), atol=1e-4)
             seen += 1
     assert seen == len(Scenes())
+
+
+def test_masks_boxes_and_points_follow_late_flips(scenes: Path) -> None:
+    names = {"masks": ["mask", "classes", "depth"], "boxes": ["boxes"], "keypoints": ["points"]}
+    flips = [RandomHorizontalFlip(), RandomVerticalFlip()]
+    crop, erase = RandomResizedCrop((20, 25)), RandomErasing(1.0)
+    # The place of a flip in the pipeline chooses its numbers.
+    early = slipstream.Augment(crop, ColorJitter(), *flips, ToTensor(), **names)
+    late = slipstream.Augment(crop, erase, *flips, ToTensor(), **names)
+    for workers in (0, 2):
+        for one, other in zip(
+            make(scenes, early, batch_size=4),
+            make(scenes, late, batch_size=4, num_workers=workers),
+            strict=True,
+        ):
+            same = (one["image"] == other["image"]).float().mean(dim=(1, 2, 3))
+            assert (same > 0.5).all(), "but for the box"
+            for name in ("mask", "classes", "depth", "points"):
+                assert torch.equal(one[name], other[name]), name
+            assert all(map(torch.equal, one["boxes"], other["boxes"]))
 
 
 def columns_of(samples: list[Any]) -> dict[str, Any]:

@@ -108,16 +108,23 @@ class Grayscale:
 
 @dataclass(frozen=True)
 class Mirror:
-    """Flips that were drawn before. Parameters: `flips` uint8[N], bit 0 left-right, bit 1
-    top-bottom.
+    """A flip along `axis` with probability `p`, behind steps that a flip cannot come before; or,
+    without an axis, flips that a geometry drew.
+
+    Words: the chance. Parameters: `flips` uint8[N], bit 0 left-right, bit 1 top-bottom.
     """
 
     is_pointwise: ClassVar[bool] = True
     allows_flips: ClassVar[bool] = True
+    axis: int = 0
+    p: float = 0.0
+    op: int = 0
 
     def draw(self, random: Random, height: int, width: int) -> Parameters:
-        """Nothing: a geometry draws flips, with the rest of its steps."""
-        raise AssertionError("flips are drawn by their geometry")
+        """Which pictures, from the word that `steps.Flip` takes."""
+        assert self.axis, "flips are drawn by their geometry"
+        chosen = unit(random(self.op, 1)[:, 0]) < self.p
+        return {"flips": torch.from_numpy(np.multiply(chosen, self.axis, dtype=np.uint8))}
 
     def apply(self, pixels: torch.Tensor, drawn: Parameters) -> torch.Tensor:
         """The pictures whose turn it is, flipped."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slipstream.augment.batch_steps import BatchStep
+from slipstream.augment.batch_steps import BatchStep, Mirror
 from slipstream.augment.chain import Stage
 from slipstream.augment.finish import Finish
 from slipstream.augment.steps import Flip, Step
@@ -45,10 +45,17 @@ class Draft:
 
     def add(self, *steps: Step, **changes: Any) -> "Draft":
         """This draft with further steps and changed knowledge. Raises `NotLowered`."""
-        for stage in self.stages:
-            if not (stage.allows_flips and all(isinstance(step, Flip) for step in steps)):
-                raise NotLowered("moves pixels behind a step that the engine runs on whole batches")
+        if self.stages:
+            raise NotLowered("moves pixels behind a step that the engine runs on whole batches")
         return replace(self, steps=self.steps + steps, **changes)
+
+    def add_flip(self, flip: Flip) -> "Draft":
+        """This draft with a flip: of the geometry where that makes no difference to the steps on
+        whole batches before it, otherwise behind them.
+        """
+        if all(stage.allows_flips for stage in self.stages):
+            return replace(self, steps=(*self.steps, flip), flipped=True)
+        return self.add_batch_step(Mirror(flip.axis, flip.p, flip.op))
 
     def add_batch_step(self, step: BatchStep, *notes: str) -> "Draft":
         """This draft with a step on whole batches."""

@@ -165,7 +165,7 @@ def _flip(axis: int) -> Rule:
     def rule(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
         p = as_number(transform.p, "p")
         name = f"{type(transform).__name__}(p={p:g})"
-        return draft.add(Flip(axis, p, op), flipped=True), name
+        return draft.add_flip(Flip(axis, p, op)), name
 
     return rule
 

@@ -40,8 +40,8 @@ def apply_to_batch(ops: Sequence[Op], pixels: torch.Tensor) -> torch.Tensor:
     if lowered.rest:
         name = type(lowered.rest[0]).__name__
         raise UsageError(
-            f"{name} {lowered.why}. On a batch of tensors crops and flips come before all else, and"
-            " Normalize behind ToTensor."
+            f"{name} {lowered.why}. On a batch of tensors crops come before steps on whole batches,"
+            " and Normalize behind ToTensor."
         )
     result = lowered.result
     if result.kind != "float":

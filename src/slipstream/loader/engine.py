@@ -2,6 +2,7 @@
 
 import operator
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,9 @@ class Engine:
         for name in self.pictures:
             columns[name], moved, trouble = self._read_pictures(name, indices, draws, epoch)
             if self._lowered.followers and name == self.pictures[0]:
-                self._follow(moved, indices, columns, trouble)
+                late = self._lowered.late_flips(self.random(epoch, draws), len(indices))
+                flipped = replace(moved.windows, flips=moved.windows.flips ^ late)
+                self._follow(moved._replace(windows=flipped), indices, columns, trouble)
             for place, reason in trouble.items():
                 errors.setdefault(place, reason)
         return columns, errors
