@@ -149,6 +149,22 @@ def test_floats_stay_what_they_are(dtype: torch.dtype) -> None:
     assert torch.allclose(got.float(), wanted, atol=1e-6 if dtype == torch.float32 else 2e-2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_floats_are_only_cast_by_to_tensor(dtype: torch.dtype) -> None:
+    floats = (pictures() / 255).to(dtype)
+    cast = augmented([HALF], floats)
+    assert cast.dtype == torch.float16 and torch.equal(cast, floats.half())
+    assert cast.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(ToTensor(torch.float16)(floats[0]), floats[0].half())
+    for ops in ([*FLIPS, JITTER], [*FLIPS, JITTER, NORMALIZE, RandomErasing(1.0)]):
+        without = augmented(ops, floats.float())
+        for place in range(len(ops) + 1):
+            got = augmented([*ops[:place], HALF, *ops[place:]], floats)
+            assert torch.equal(got, without.half()), place
+    with pytest.raises(UsageError, match="ToTensor wants a picture, but it is a tensor by now"):
+        augmented([HALF, HALF], floats)
+
+
 def test_one_op_and_empty_batches() -> None:
     assert torch.equal(RandomHorizontalFlip(1.0)(pictures()), pictures().flip(3))
     for name, ops in PIPELINES.items():
