@@ -1,14 +1,18 @@
 """What docs/augment.md shows runs."""
 
+import inspect
 import re
 import subprocess
 import sys
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 import slipstream
+from slipstream import augment
 from slipstream.augment import CenterCrop, ToTensor
 from slipstream.pack.pack import pack_source
 from slipstream.pack.sources.detect import open_source
@@ -21,8 +25,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "augment.md"
 def test_the_python_of_the_page_runs(tmp_path: Path) -> None:
     write_flat(tmp_path / "photos", 70)
     pack_source(open_source(tmp_path / "photos"), tmp_path / "train.slip")
-    fields = dict.fromkeys(Scenes()[1], "auto") | {"depth": "ragged", "boxes": "ragged"}
-    slipstream.pack_dataset(Scenes(), tmp_path / "scenes.slip", fields=fields)
+    kinds = dict.fromkeys(Scenes()[1], "auto") | {"depth": "ragged", "boxes": "ragged"}
+    slipstream.pack_dataset(Scenes(), tmp_path / "scenes.slip", fields=kinds)
     # A picture field beside image and mask would be cropped like a picture.
     text = PAGE.read_text(encoding="utf-8").replace('"scenes.slip"', '"scenes.slip", fields=FIELDS')
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -71,3 +75,18 @@ def check_tar(text: str, folder: Path) -> None:
     assert batch["jpg"].shape == (8, 3, 64, 64)
     assert [int(mask.max()) for mask in batch["mask.png"]] == list(range(8))
     assert [len(boxes) for boxes in batch["boxes.npy"]] == list(range(8))
+
+
+def test_the_table_of_ops_has_their_arguments_and_defaults() -> None:
+    section = PAGE.read_text(encoding="utf-8").split("## The ops")[1].split("\n## ")[0]
+    told: dict[str, str] = {}
+    for row in re.findall(r"^\| (`.*)$", section, re.MULTILINE):
+        names, arguments = row.split(" | ")[:2]
+        told |= dict.fromkeys(re.findall(r"`(\w+)`", names), arguments.strip(" `|"))
+    assert sorted(told) == sorted(augment.__all__)
+    for name, arguments in told.items():
+        op = getattr(augment, name)
+        shown = eval(f"lambda {arguments.replace('…', 'None')}: 0", {"torch": torch})
+        assert inspect.getfullargspec(shown).args == [f.name for f in fields(op)], name
+        given = [f.default for f in fields(op) if f.default is not MISSING]
+        assert list(inspect.getfullargspec(shown).defaults or ()) == given, name

@@ -51,6 +51,7 @@ PIPELINES: dict[str, list[Any]] = {
     "crop": [CenterCrop(11), *FLIPS, JITTER, HALF],
     "padded": [CenterCrop((30, 9)), ToTensor()],
     "random crop": [RandomCrop((12, 10)), *FLIPS, ToTensor(), NORMALIZE],
+    "padded crop": [RandomCrop((20, 27), 4), *FLIPS, ToTensor(), NORMALIZE],
     "nothing": [],
 }
 
@@ -134,6 +135,11 @@ def test_crops_are_windows_of_their_pictures() -> None:
     assert torch.equal(padded[:, :, 1:-1], pixels) and not padded[:, :, (0, -1)].any()
     for picture, crop in zip(pixels, augmented([RandomCrop((4, 6))], pixels), strict=True):
         windows = picture.unfold(1, 4, 1).unfold(2, 6, 1).permute(1, 2, 0, 3, 4)
+        assert (windows == crop).flatten(2).all(2).any()
+    around = torch.nn.functional.pad(pixels, (1, 3, 2, 4))
+    cut = augmented([RandomCrop((20, 27), (1, 2, 3, 4))], pixels)
+    for picture, crop in zip(around, cut, strict=True):
+        windows = picture.unfold(1, 20, 1).unfold(2, 27, 1).permute(1, 2, 0, 3, 4)
         assert (windows == crop).flatten(2).all(2).any()
     with pytest.raises(ValueError, match=r"Required crop size \(21, 5\) is larger"):
         augmented([RandomCrop((21, 5))], pixels)

@@ -22,6 +22,7 @@ from slipstream.augment import (
     Normalize,
     PILToTensor,
     RandAugment,
+    RandomCrop,
     RandomErasing,
     RandomGrayscale,
     RandomHorizontalFlip,
@@ -56,6 +57,8 @@ PIPELINES: dict[str, list[Any]] = {
     "floats": [*CROP, ToTensor(), JITTER, GaussianBlur(5), NORMALIZE],
     "rand": [*CROP, RandAugment(), ToTensor()],
     "trivial": [*CROP, TrivialAugmentWide(), ToTensor(torch.bfloat16), NORMALIZE],
+    "padded": [Resize((32, 32)), RandomCrop(32, padding=4), RandomHorizontalFlip(), ToTensor()],
+    "bins": [*CROP, RandAugment(1, 3, 5), TrivialAugmentWide(3), ToTensor()],
     "half": [*CROP, ToTensor(torch.float16), NORMALIZE],
     "late flip": [
         *CROP,

@@ -74,13 +74,15 @@ class RandomErasing(Op):
 
 @dataclass(frozen=True)
 class RandAugment(Op):
-    """`num_ops` of fourteen changes after one another, of strength `magnitude`, 0 to 30.
+    """`num_ops` of fourteen changes after one another, of strength `magnitude`, from 0 to
+    `num_magnitude_bins` - 1.
 
     https://arxiv.org/abs/1909.13719. Pixels are moved to the nearest place, black comes in.
     """
 
     num_ops: int = 2
     magnitude: int = 9
+    num_magnitude_bins: int = 31
 
     def __post_init__(self) -> None:
         _check(self, batch_rules.rand_augment)
@@ -88,7 +90,12 @@ class RandAugment(Op):
 
 @dataclass(frozen=True)
 class TrivialAugmentWide(Op):
-    """One of fourteen changes, of any strength. https://arxiv.org/abs/2103.10158."""
+    """One of fourteen changes, of any of `num_magnitude_bins` strengths.
+
+    https://arxiv.org/abs/2103.10158.
+    """
+
+    num_magnitude_bins: int = 31
 
     def __post_init__(self) -> None:
         _check(self, batch_rules.trivial_augment)
@@ -106,8 +113,8 @@ class Mixup(Op):
     Mixup(alpha=0.2, num_classes=1000, label='label')
     """
 
-    alpha: float
-    num_classes: int
+    alpha: float = 1.0
+    num_classes: int | None = None  # to be given
     label: str = "label"
 
     def __post_init__(self) -> None:
@@ -123,8 +130,8 @@ class CutMix(Op):
     where the box reaches over an edge. Only batches of the engine can be mixed.
     """
 
-    alpha: float
-    num_classes: int
+    alpha: float = 1.0
+    num_classes: int | None = None  # to be given
     label: str = "label"
 
     def __post_init__(self) -> None:

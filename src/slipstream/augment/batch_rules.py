@@ -9,7 +9,6 @@ from slipstream.augment.draft import Draft, NotLowered, Rule, as_number, as_rang
 from slipstream.augment.mixing import Cut, Mix
 
 Maker = Callable[[Any, int], BatchStep]
-_BINS = 31
 
 
 def jitter(transform: Any, op: int) -> Jitter:
@@ -125,8 +124,8 @@ def _probability(value: Any) -> float:
 
 
 def _bins(transform: Any) -> int:
-    """Of torchvision's, which has more settings than ours."""
-    bins = getattr(transform, "num_magnitude_bins", _BINS)
+    """How many strengths there are. torchvision's have more settings than ours."""
+    bins = transform.num_magnitude_bins
     if not isinstance(bins, int) or bins < 2:
         raise NotLowered(f"num_magnitude_bins {bins!r} is not a whole number from 2")
     mode = getattr(transform, "interpolation", "nearest")

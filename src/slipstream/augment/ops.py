@@ -52,11 +52,13 @@ class CenterCrop(Op):
 
 @dataclass(frozen=True)
 class RandomCrop(Op):
-    """A part of this size, anywhere in the picture."""
+    """A part of this size, anywhere in the picture with `padding` pixels of black around it: one
+    number, (left and right, top and bottom), or (left, top, right, bottom).
+    """
 
-    padding: ClassVar[None] = None
     pad_if_needed: ClassVar[bool] = False
     size: Size
+    padding: int | tuple[int, int] | tuple[int, int, int, int] | None = None
 
 
 @dataclass(frozen=True)

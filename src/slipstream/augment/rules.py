@@ -150,15 +150,35 @@ def _center_crop(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
 
 
 def _random_crop(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
-    size = _size(transform.size)
-    padding = transform.padding
-    if not (padding is None or (isinstance(padding, int) and padding == 0)):
-        raise NotLowered("pads the picture")
+    size, padding = _size(transform.size), _padding(transform.padding)
+    if any(padding):
+        _check_padding(draft, transform)
     if transform.pad_if_needed:
         raise NotLowered("pads small pictures")
     end = "." if _is_v2(transform) else ""
-    step = RandomCrop(*size, op, end)
+    step = RandomCrop(*size, op, end, padding)
     return draft.add(step, size=size, least=size), f"RandomCrop({_words(size)})"
+
+
+def _padding(value: Any) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom of torchvision's padding: one number, two or four."""
+    values = list(value) if isinstance(value, Sequence) else [0 if value is None else value]
+    if len(values) not in (1, 2, 4) or not all(type(v) is int and v >= 0 for v in values):
+        raise NotLowered(f"padding {value!r} is not one, two or four numbers of pixels")
+    left, top, right, bottom = (values * 4)[:4]
+    return left, top, right, bottom
+
+
+def _check_padding(draft: Draft, transform: Any) -> None:
+    """Raises where zeros around the picture at hand are not what lies around a window."""
+    mode, fill = getattr(transform, "padding_mode", "constant"), getattr(transform, "fill", 0)
+    if mode != "constant" or not (fill is None or (isinstance(fill, (int, float)) and fill == 0)):
+        raise NotLowered("pads with something else than black")
+    if draft.finish.normalize:
+        raise NotLowered("pads after Normalize")
+    cuts = [step for step in draft.steps if not isinstance(step, Flip)]
+    if cuts and not isinstance(cuts[-1], (Resize, ResizeEdge)):
+        raise NotLowered("pads a part of the picture")
 
 
 def _flip(axis: int) -> Rule:
