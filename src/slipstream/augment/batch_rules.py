@@ -5,7 +5,15 @@ from typing import Any
 
 from slipstream.augment.auto_augment import RAND_AUGMENT, TRIVIAL_AUGMENT, AutoAugment
 from slipstream.augment.batch_steps import BatchStep, Blur, Erase, Grayscale, Jitter, Range
-from slipstream.augment.draft import Draft, NotLowered, Rule, as_number, as_range, as_side
+from slipstream.augment.draft import (
+    Draft,
+    NotLowered,
+    Rule,
+    as_number,
+    as_probability,
+    as_range,
+    as_side,
+)
 from slipstream.augment.mixing import Cut, Mix
 
 Maker = Callable[[Any, int], BatchStep]
@@ -22,7 +30,7 @@ def jitter(transform: Any, op: int) -> Jitter:
 
 def grayscale(transform: Any, op: int) -> Grayscale:
     """The step of RandomGrayscale."""
-    return Grayscale(_probability(transform.p), op)
+    return Grayscale(as_probability(transform.p), op)
 
 
 def blur(transform: Any, op: int) -> Blur:
@@ -54,7 +62,7 @@ def erase(transform: Any, op: int) -> Erase:
         raise NotLowered(f"value {value!r} is neither one number nor three")
     numbers = [as_number(entry, "value") for entry in values]
     red, green, blue = numbers if len(numbers) == 3 else numbers * 3
-    return Erase(_probability(transform.p), scale, ratio, (red, green, blue), op)
+    return Erase(as_probability(transform.p), scale, ratio, (red, green, blue), op)
 
 
 def rand_augment(transform: Any, op: int) -> AutoAugment:
@@ -114,13 +122,6 @@ def _hue(value: Any) -> Range | None:
     if not -0.5 <= low <= high <= 0.5:
         raise NotLowered(f"hue {value!r} is not within -0.5 to 0.5")
     return None if low == high == 0 else (low, high)
-
-
-def _probability(value: Any) -> float:
-    p = as_number(value, "p")
-    if not 0 <= p <= 1:
-        raise NotLowered(f"p {p} is not within 0 to 1")
-    return p
 
 
 def _bins(transform: Any) -> int:

@@ -14,6 +14,7 @@ import torch
 from slipstream.augment import color, space
 from slipstream.augment.draws import one_of, uniform, unit
 from slipstream.augment.steps import Random
+from slipstream.errors import UsageError
 
 Parameters = Mapping[str, torch.Tensor]
 Range = tuple[float, float]
@@ -149,7 +150,13 @@ class Blur:
     op: int
 
     def draw(self, random: Random, height: int, width: int) -> Parameters:
-        """How much."""
+        """How much. Raises `UsageError` where the kernel reaches over the mirror image."""
+        across, down = self.kernel_size
+        if across // 2 >= width or down // 2 >= height:
+            raise UsageError(
+                f"GaussianBlur: kernel_size {self.kernel_size} is too large for pictures of {width}"
+                f" x {height}: half of it must be less than the side."
+            )
         sigma = uniform(random(self.op, 1)[:, 0], *self.sigma)
         return {"sigma": torch.from_numpy(sigma.astype(np.float32))}
 

@@ -12,6 +12,7 @@ from slipstream.augment.batch_steps import BatchStep, Mirror
 from slipstream.augment.chain import Stage
 from slipstream.augment.finish import Finish
 from slipstream.augment.steps import Flip, Step
+from slipstream.errors import UsageError
 
 Size = tuple[int, int]
 
@@ -81,7 +82,7 @@ def as_side(value: Any) -> int:
     """A number of pixels."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
         return int(value)
-    raise NotLowered(f"size {value!r} is not a number of pixels")
+    raise NotLowered(f"size {value!r} is not a number of pixels from 1")
 
 
 def as_number(value: Any, name: str) -> float:
@@ -91,11 +92,27 @@ def as_number(value: Any, name: str) -> float:
     raise NotLowered(f"{name} {value!r} is not a number")
 
 
+def as_probability(value: Any) -> float:
+    """A number from 0 to 1."""
+    p = as_number(value, "p")
+    if not 0 <= p <= 1:
+        raise NotLowered(f"p {p} is not within 0 to 1")
+    return p
+
+
 def as_range(value: Any, name: str) -> tuple[float, float]:
     """(low, high), neither below 0."""
     if not isinstance(value, Sequence) or len(value) != 2:
         raise NotLowered(f"{name} {value!r} is not (min, max)")
     low, high = as_number(value[0], name), as_number(value[1], name)
     if not 0 <= low <= high:
-        raise NotLowered(f"{name} {value!r} is not (min, max)")
+        raise NotLowered(f"{name} {value!r} is not (min, max) with 0 <= min <= max")
     return low, high
+
+
+def check_op(op: Any, rule: Callable[..., Any], *arguments: Any) -> None:
+    """Try the rule or the maker of an op, for its arguments. Raises `UsageError`."""
+    try:
+        rule(*arguments)
+    except NotLowered as reason:
+        raise UsageError(f"{type(op).__name__}: {reason}.") from None

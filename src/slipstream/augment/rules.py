@@ -18,9 +18,10 @@ from slipstream.augment.draft import (
     NotLowered,
     Rule,
     Size,
-    as_number,
+    as_probability,
     as_range,
     as_side,
+    check_op,
 )
 from slipstream.augment.finish import Channels, Finish
 from slipstream.augment.steps import (
@@ -40,6 +41,7 @@ _FILTERS: dict[object, str] = {
     "nearest": "nearest", "nearest-exact": "nearest", "lanczos": "lanczos",
     "bilinear": "bilinear", "bicubic": "bicubic", "box": "box",
 }  # fmt: skip
+_NAMES = ("nearest", "box", "bilinear", "bicubic", "lanczos")
 _TENSOR_FILTERS = ("nearest", "bilinear", "bicubic")
 _ALTERED = (
     "_forward_hooks", "_forward_pre_hooks", "forward", "get_params", "make_params", "transform",
@@ -57,6 +59,15 @@ def rule_for(transform: object) -> Rule | None:
         return None
     name = qualified_name(transform)
     return _RULES.get(name) or BATCH_RULES.get(name)
+
+
+def check_arguments(op: object, draft: Draft | None = None) -> None:
+    """Raises `UsageError` where an op of ours could not follow on this draft, or on none: for when
+    it is made. Of a subclass nothing is known.
+    """
+    rule = rule_for(op)
+    if rule is not None:
+        check_op(op, rule, draft or Draft(exact=True), op, 0)
 
 
 def qualified_name(transform: object) -> str:
@@ -183,7 +194,7 @@ def _check_padding(draft: Draft, transform: Any) -> None:
 
 def _flip(axis: int) -> Rule:
     def rule(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
-        p = as_number(transform.p, "p")
+        p = as_probability(transform.p)
         name = f"{type(transform).__name__}(p={p:g})"
         return draft.add_flip(Flip(axis, p, op)), name
 
@@ -301,7 +312,7 @@ def _filter(interpolation: Any) -> str:
     name = getattr(interpolation, "value", interpolation)
     filter = _FILTERS.get(name) if isinstance(name, (int, str)) else None
     if filter is None:
-        raise NotLowered(f"interpolation {name!r}")
+        raise NotLowered(f"interpolation {name!r} is none of {', '.join(_NAMES)}")
     return filter
 
 
