@@ -310,6 +310,22 @@ def test_one_op_on_a_tensor() -> None:
         CutMix(1.0, 3)(picture)
 
 
+def test_a_crop_that_fits_no_picture_is_a_mistake_of_the_transform(packed: Path) -> None:
+    """One that fits some of them is a matter of the data."""
+    crop = [RandomCrop(56), ToTensor()]
+    for arguments in ({}, {"num_workers": 2}, {"collate_fn": list}):
+        message = r"Required crop size \(56, 56\) is larger .* nor any other of the 5 samples"
+        with pytest.raises(UsageError, match=message):
+            list(make(packed, crop, **arguments))
+    with pytest.raises(UsageError, match=r"Required crop size .* does not fit this sample:"):
+        make(packed, crop).dataset[0]
+    wide = [RandomCrop((50, 70)), ToTensor()]
+    with pytest.raises(CorruptDataset, match=r"Required crop size .*on_error="):
+        list(make(packed, wide, batch_size=COUNT))
+    left = list(make(packed, wide, batch_size=COUNT, on_error="skip"))
+    assert [len(batch["image"]) for batch in left] == [COUNT - 10]
+
+
 # Masks, boxes and keypoints.
 
 
@@ -441,8 +457,10 @@ def test_fields_that_cannot_follow(scenes: Path) -> None:
 
     with pytest.raises(UsageError, match='"nose" is to follow the picture, and samples hold'):
         first(keypoints=["nose"])
-    with pytest.raises(CorruptDataset, match=r'field "points" is .*\[2, 2\], expected \[K, 4\]'):
+    with pytest.raises(UsageError, match=r'field "points" is .*\[2, 2\], expected \[K, 4\]'):
         first(boxes=["points"])
+    with pytest.raises(UsageError, match=r'field "label" is .*, expected \[K, 2\]'):
+        first(keypoints=["label"])
     with pytest.raises(UsageError, match=r'mask "boxes" is torch\.float32'):
         first(masks=["boxes"])
     with pytest.raises(UsageError, match="there is no picture"):

@@ -14,8 +14,14 @@ from slipstream.augment.batch import DrawnBatch, draw_batch, planes_of
 from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
 from slipstream.augment.steps import Random
-from slipstream.errors import CorruptDataset, UsageError
-from slipstream.loader.bad_samples import NEIGHBOURS, BadSample, NoNeighbour, neighbours
+from slipstream.errors import UsageError
+from slipstream.loader.bad_samples import (
+    NEIGHBOURS,
+    BadSample,
+    NoNeighbour,
+    error_of,
+    neighbours,
+)
 from slipstream.loader.following import Moved, follow
 from slipstream.loader.made import Made
 from slipstream.loader.memory import Memory, PinnedMemory, RecycledMemory
@@ -55,7 +61,9 @@ class Engine:
         self._scratch = RecycledMemory(keep=4)
 
     def make(self, task: Task, epoch: int) -> Made:
-        """One batch. Raises `CorruptDataset` for a bad sample unless `on_error` says otherwise."""
+        """One batch. Raises `CorruptDataset` for a bad sample unless `on_error` says otherwise, and
+        `UsageError` where the transform refuses all of them.
+        """
         started, cpu = time.perf_counter(), time.thread_time()
         indices = as_numbers(task.indices, len(self.reader))
         draws = self._draws(task.key, indices)
@@ -208,11 +216,8 @@ class Engine:
     ) -> tuple[dict[str, Column], Indices, list[BadSample]]:  # fmt: skip
         """Columns without what is bad, what numbers their random numbers, and the bad samples."""
         if self._on_error == "raise":
-            place = min(errors)
-            where = self.reader.where(int(indices[place]))
-            raise CorruptDataset(
-                errors[place], where=where, do='on_error="skip" or "substitute" goes on without it.'
-            )
+            where = self.reader.where
+            raise error_of(errors, len(indices), lambda place: where(int(indices[place])))
         if self._on_error == "skip":
             keep = [k for k in range(len(indices)) if k not in errors]
             kept = {name: _select(column, keep) for name, column in columns.items()}
