@@ -23,6 +23,7 @@ from slipstream.errors import UsageError
 from slipstream.loader.auto import AutoCount, auto_count
 from slipstream.loader.bad_samples import POLICIES, BadSamples
 from slipstream.loader.choice import Choice
+from slipstream.loader.decoding import check_device, decode_line
 from slipstream.loader.iterator import LoaderIterator
 from slipstream.loader.lightning import note_arguments, note_end
 from slipstream.loader.memory import RecycledMemory, SlotShelf
@@ -100,6 +101,7 @@ class Loader(DataLoader[T_co]):
         }
         noted = note_arguments(self, given)
         _check_own_arguments(seed, on_error, decode)
+        check_device(device, decode)
         dataset = with_transform(dataset, transform, seed)
         workers = auto_count("num_workers", num_workers)
         if isinstance(workers, AutoCount) and prefetch_factor is None:
@@ -302,7 +304,7 @@ class Loader(DataLoader[T_co]):
 
     def __repr__(self) -> str:
         """The dataset, the way its batches take, and why."""
-        return self.choice.describe(self)
+        return self.choice.describe(self, decode_line(self))
 
     __str__ = __repr__
 
