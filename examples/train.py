@@ -27,8 +27,9 @@ from slipstream.augment import (
 )
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-TRAIN = [RandomResizedCrop(96), RandomHorizontalFlip(), ToTensor(), Normalize(MEAN, STD)]
-VALIDATE = [Resize(112), CenterCrop(96), ToTensor(), Normalize(MEAN, STD)]
+FLOATS = [ToTensor(torch.float32, torch.channels_last), Normalize(MEAN, STD)]
+TRAIN = [RandomResizedCrop(96), RandomHorizontalFlip(), *FLOATS]
+VALIDATE = [Resize(112), CenterCrop(96), *FLOATS]
 
 
 def main() -> None:
@@ -37,7 +38,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
+    parser.add_argument("--decode", choices=["auto", "cpu", "gpu"], default="auto")
     options = parser.parse_args()
+    torch.manual_seed(0)
     if options.data == Path("photos") and not options.data.exists():
         make_pictures(options.data)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -48,9 +51,12 @@ def main() -> None:
     fixed = torch.Generator().manual_seed(0)
     training, validation = torch.utils.data.random_split(dataset, [0.9, 0.1], generator=fixed)
     loader = slipstream.Loader(
-        training, options.batch_size, shuffle=True, drop_last=True, transform=TRAIN, device=device
+        training, options.batch_size, shuffle=True, drop_last=True, transform=TRAIN,
+        device=device, decode=options.decode,
+    )  # fmt: skip
+    checks = slipstream.Loader(
+        validation, options.batch_size, transform=VALIDATE, device=device, decode=options.decode
     )
-    checks = slipstream.Loader(validation, options.batch_size, transform=VALIDATE, device=device)
     print(loader)
 
     model = SmallResNet(len(dataset.classes)).to(device, memory_format=torch.channels_last)

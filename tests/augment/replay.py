@@ -64,6 +64,8 @@ def replay(
 
 
 def random_crop(transform: Any, picture: Any, words: list[int]) -> Any:
+    if transform.padding:
+        picture = standins.pad(picture, transform.padding)
     height, width = standins.size_of(picture)
     want_height, want_width = transform.size
     if height < want_height or width < want_width:

@@ -54,17 +54,21 @@ def resize(picture: Any, size: tuple[int, int], mode: InterpolationMode) -> Any:
     return values.round().clamp(0, 255).to(torch.uint8) if is_bytes else values
 
 
+def pad(picture: Any, padding: Any) -> Any:
+    """With zeros around it: one number, (left and right, top and bottom), or one for each edge."""
+    values = [padding] if isinstance(padding, int) else list(padding)
+    left, top, right, bottom = {1: values * 4, 2: values * 2, 4: values}[len(values)]
+    if isinstance(picture, torch.Tensor):
+        return torch.nn.functional.pad(picture, (left, right, top, bottom))
+    return ImageOps.expand(picture, (left, top, right, bottom), (0, 0, 0))
+
+
 def center_crop(picture: Any, size: tuple[int, int]) -> Any:
     height, width = size_of(picture)
     want_height, want_width = size
     more_y, more_x = max(want_height - height, 0), max(want_width - width, 0)
     if more_x or more_y:
-        border = (more_x // 2, more_y // 2, (more_x + 1) // 2, (more_y + 1) // 2)
-        if isinstance(picture, torch.Tensor):
-            left, top, right, bottom = border
-            picture = torch.nn.functional.pad(picture, (left, right, top, bottom))
-        else:
-            picture = ImageOps.expand(picture, border, (0, 0, 0))
+        picture = pad(picture, [more_x // 2, more_y // 2, (more_x + 1) // 2, (more_y + 1) // 2])
         height, width = size_of(picture)
         if (height, width) == (want_height, want_width):
             return picture

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from slipstream.augment import (
+    CenterCrop,
     ColorJitter,
     CutMix,
     GaussianBlur,
@@ -296,8 +297,12 @@ def test_colours_may_come_before_flips() -> None:
     assert lowered.describe() == (
         "engine: RandomHorizontalFlip(p=0.5); on whole batches: ColorJitter, ToTensor"
     )
-    erased = lower([RandomErasing(), RandomHorizontalFlip(), ToTensor()], exact=True)
-    assert len(erased.rest) == 2 and "moves pixels" in erased.why
+    for before in (RandomErasing(), GaussianBlur(3), RandAugment(), TrivialAugmentWide()):
+        late = lower([before, RandomHorizontalFlip(), ToTensor()], exact=True)
+        assert not late.rest and not late.geometry.steps
+        assert late.batched[1:] == ("RandomHorizontalFlip(p=0.5)", "ToTensor")
+    crop = lower([RandomErasing(), RandomHorizontalFlip(), CenterCrop(8)], exact=True)
+    assert len(crop.rest) == 1 and "moves pixels" in crop.why
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -31,6 +31,7 @@ PIPELINES = {
     "window": [Resize((40, 30)), RandomCrop((13, 9)), *FLIPS],
     "evaluate": [Resize(20), CenterCrop(16)],
     "padded": [CenterCrop(64), *FLIPS],
+    "padded crop": [RandomCrop(24, padding=5), *FLIPS],
     "as it is": [*FLIPS],
 }
 

@@ -125,11 +125,14 @@ def test_what_cannot_be_lowered_and_why(lib: SimpleNamespace) -> None:
     assert why(v1.Resize(40), v1.Resize(30)) == "a second resize"
     assert why(v1.RandomResizedCrop(40), v1.RandomResizedCrop(30)) == "a second resize"
     assert why(v1.RandomHorizontalFlip(), v1.Resize(30)) == "a resize after a flip"
-    assert why(v1.RandomCrop(32, padding=4)) == "pads the picture"
+    assert why(v1.RandomCrop(32, padding=4, fill=9)) == "pads with something else than black"
+    assert why(v1.CenterCrop(32), v1.RandomCrop(32, padding=4)) == "pads a part of the picture"
     assert why(v1.RandomCrop(32, pad_if_needed=True)) == "pads small pictures"
     assert why(v1.RandomCrop(20), v1.CenterCrop(32)) == "pads every picture: they are 20"
     hamming = lib.InterpolationMode.HAMMING
-    assert why(v1.Resize(9, interpolation=hamming)) == "interpolation 'hamming'"
+    assert why(v1.Resize(9, interpolation=hamming)) == (
+        "interpolation 'hamming' is none of nearest, box, bilinear, bicubic, lanczos"
+    )
     flip = v1.RandomHorizontalFlip()
     flip.p = torch.tensor(0.5)
     assert why(flip) == "p tensor(0.5000) is not a number"
@@ -148,6 +151,7 @@ def test_what_cannot_be_lowered_and_why(lib: SimpleNamespace) -> None:
     assert "shape [2]" in why(v1.ToTensor(), v1.Normalize([0.5, 0.5], [0.5, 0.5]))
     normalized = (v1.ToTensor(), v1.Normalize([0.5], [0.5]))
     assert "after Normalize" in why(*normalized, v1.CenterCrop(32))
+    assert "after Normalize" in why(*normalized, v1.RandomCrop(32, padding=(0, 1)))
     assert "after Normalize" in why(v1.Resize(40, max_size=50), *normalized, v1.CenterCrop(32))
     assert lower([v1.Resize(40), *normalized, v1.CenterCrop(32)], exact=True).rest == ()
 

@@ -58,6 +58,8 @@ def geometries(t: Any, modes: Any) -> list[Callable[[Any], Any]]:
         lambda r: t.CenterCrop(int(r.integers(3, 36))),
         lambda r: t.CenterCrop((int(r.integers(3, 36)), int(r.integers(3, 36)))),
         lambda r: t.RandomCrop((int(r.integers(3, 26)), int(r.integers(3, 26)))),
+        lambda r: t.RandomCrop((int(r.integers(3, 26)), 20), padding=int(r.integers(1, 9))),
+        lambda r: t.RandomCrop(int(r.integers(3, 26)), padding=r.integers(9, size=4).tolist()),
         lambda r: t.RandomHorizontalFlip(p=float(r.choice([0.0, 0.5, 1.0]))),
         lambda r: t.RandomVerticalFlip(p=float(r.choice([0.0, 0.5, 1.0]))),
         lambda r: t.RandomResizedCrop(int(r.integers(4, 30))),
@@ -101,6 +103,21 @@ def test_random_pipelines(lib: SimpleNamespace, generation: str) -> None:
         seen[outcome] = seen.get(outcome, 0) + 1
     assert seen["inside"] > 100 and min(seen.values()) >= 10
     assert set(seen) == {"inside", "padded", "refused", "raised"}
+
+
+@pytest.mark.parametrize("padding", [4, (2, 5), [1, 2, 3, 9]])
+def test_a_crop_of_a_padded_picture(lib: SimpleNamespace, padding: Any) -> None:
+    picture = random_picture(np.random.default_rng(1), 20, 16)
+    seen = set()
+    for t in (lib.v1, lib.v2):
+        crop, flip = t.RandomCrop(15, padding=padding), t.RandomHorizontalFlip()
+        for pipeline in (
+            [crop], [flip, t.RandomVerticalFlip(), crop, t.CenterCrop(9)], [t.Resize(18), crop],
+            [t.RandomResizedCrop(15), crop, flip], [crop, t.Resize(7), lib.v1.ToTensor()],
+        ):  # fmt: skip
+            assert not lower(pipeline, exact=True).rest
+            seen |= {check(pipeline, picture, seed) for seed in range(20)}
+    assert seen == {"inside", "padded"}
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -42,6 +42,8 @@ PIPELINES: dict[str, list[Any]] = {
     "bytes": [*FLIPS, JITTER, PILToTensor()],
     "train": [*FLIPS, JITTER, RandomGrayscale(0.5), HALF, NORMALIZE, RandomErasing(1.0)],
     "flip behind colours": [JITTER, *FLIPS, ToTensor()],
+    "flip behind boxes": [RandomErasing(1.0), *FLIPS, HALF, NORMALIZE],
+    "flip behind all": [TrivialAugmentWide(), ToTensor(), NORMALIZE, *FLIPS],
     "blur": [*FLIPS, GaussianBlur(5), ToTensor(), NORMALIZE],
     "blur of floats": [ToTensor(), NORMALIZE, GaussianBlur(3)],
     "rand": [*FLIPS, RandAugment(), HALF],
@@ -49,6 +51,7 @@ PIPELINES: dict[str, list[Any]] = {
     "crop": [CenterCrop(11), *FLIPS, JITTER, HALF],
     "padded": [CenterCrop((30, 9)), ToTensor()],
     "random crop": [RandomCrop((12, 10)), *FLIPS, ToTensor(), NORMALIZE],
+    "padded crop": [RandomCrop((20, 27), 4), *FLIPS, ToTensor(), NORMALIZE],
     "nothing": [],
 }
 
@@ -116,6 +119,15 @@ def test_flips_are_those_of_torch() -> None:
         assert torch.equal(got, picture.flip(2) if is_flipped else picture)
 
 
+@pytest.mark.parametrize("op", [RandomErasing(1.0), GaussianBlur(3), RandAugment()])
+def test_a_flip_behind_what_places_pixels_flips_the_result(op: Any) -> None:
+    for flips, axes in ((FLIPS[:1], (3,)), (FLIPS[1:], (2,)), (FLIPS, (2, 3))):
+        always = [type(flip)(1.0) for flip in flips]
+        never = [type(flip)(0.0) for flip in flips]
+        whole = augmented([op, *never, ToTensor()], pictures())
+        assert torch.equal(augmented([op, *always, ToTensor()], pictures()), whole.flip(axes))
+
+
 def test_crops_are_windows_of_their_pictures() -> None:
     pixels = pictures()
     assert torch.equal(augmented([CenterCrop(10)], pixels), pixels[:, :, 5:15, 8:18])
@@ -123,6 +135,11 @@ def test_crops_are_windows_of_their_pictures() -> None:
     assert torch.equal(padded[:, :, 1:-1], pixels) and not padded[:, :, (0, -1)].any()
     for picture, crop in zip(pixels, augmented([RandomCrop((4, 6))], pixels), strict=True):
         windows = picture.unfold(1, 4, 1).unfold(2, 6, 1).permute(1, 2, 0, 3, 4)
+        assert (windows == crop).flatten(2).all(2).any()
+    around = torch.nn.functional.pad(pixels, (1, 3, 2, 4))
+    cut = augmented([RandomCrop((20, 27), (1, 2, 3, 4))], pixels)
+    for picture, crop in zip(around, cut, strict=True):
+        windows = picture.unfold(1, 20, 1).unfold(2, 27, 1).permute(1, 2, 0, 3, 4)
         assert (windows == crop).flatten(2).all(2).any()
     with pytest.raises(ValueError, match=r"Required crop size \(21, 5\) is larger"):
         augmented([RandomCrop((21, 5))], pixels)
@@ -136,6 +153,22 @@ def test_floats_stay_what_they_are(dtype: torch.dtype) -> None:
     assert got.dtype == dtype and got.is_contiguous(memory_format=torch.channels_last)
     wanted = augmented([*FLIPS, ToTensor(), JITTER, NORMALIZE, RandomErasing(1.0)], pictures())
     assert torch.allclose(got.float(), wanted, atol=1e-6 if dtype == torch.float32 else 2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_floats_are_only_cast_by_to_tensor(dtype: torch.dtype) -> None:
+    floats = (pictures() / 255).to(dtype)
+    cast = augmented([HALF], floats)
+    assert cast.dtype == torch.float16 and torch.equal(cast, floats.half())
+    assert cast.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(ToTensor(torch.float16)(floats[0]), floats[0].half())
+    for ops in ([*FLIPS, JITTER], [*FLIPS, JITTER, NORMALIZE, RandomErasing(1.0)]):
+        without = augmented(ops, floats.float())
+        for place in range(len(ops) + 1):
+            got = augmented([*ops[:place], HALF, *ops[place:]], floats)
+            assert torch.equal(got, without.half()), place
+    with pytest.raises(UsageError, match="ToTensor wants a picture, but it is a tensor by now"):
+        augmented([HALF, HALF], floats)
 
 
 def test_one_op_and_empty_batches() -> None:
@@ -153,7 +186,7 @@ def test_one_op_and_empty_batches() -> None:
         ([ToTensor(), Mixup(0.2, 3)], "Mixup mixes labels as well"),
         ([CutMix(0.2, 3)], "CutMix mixes labels as well"),
         ([NORMALIZE], "Normalize wants floats, but the picture holds bytes"),
-        ([RandomErasing(), RandomHorizontalFlip()], "RandomHorizontalFlip moves pixels behind"),
+        ([RandomErasing(), CenterCrop(8)], "CenterCrop moves pixels behind"),
         ([ToTensor(), ToTensor()], "ToTensor wants a picture, but it is a tensor by now"),
     ],
 )

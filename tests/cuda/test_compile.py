@@ -123,7 +123,7 @@ def test_a_missing_package_is_named_with_the_line_to_type(
     """The one that goes with the CUDA of this torch; and there is such an extra."""
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    line = f"pip install 'slipstream[{extra}]'"
+    line = f"pip install '.[{extra}]' in Slipstream's folder"
     check_refused(GPU, MissingExtra, "cuda-core is not installed", line)
     assert extra in (metadata.metadata("slipstream").get_all("Provides-Extra") or [])
 

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 import slipstream
 from slipstream.augment import (
+    CenterCrop,
     ColorJitter,
     CutMix,
     GaussianBlur,
@@ -21,6 +22,7 @@ from slipstream.augment import (
     Normalize,
     PILToTensor,
     RandAugment,
+    RandomCrop,
     RandomErasing,
     RandomGrayscale,
     RandomHorizontalFlip,
@@ -55,7 +57,17 @@ PIPELINES: dict[str, list[Any]] = {
     "floats": [*CROP, ToTensor(), JITTER, GaussianBlur(5), NORMALIZE],
     "rand": [*CROP, RandAugment(), ToTensor()],
     "trivial": [*CROP, TrivialAugmentWide(), ToTensor(torch.bfloat16), NORMALIZE],
+    "padded": [Resize((32, 32)), RandomCrop(32, padding=4), RandomHorizontalFlip(), ToTensor()],
+    "bins": [*CROP, RandAugment(1, 3, 5), TrivialAugmentWide(3), ToTensor()],
     "half": [*CROP, ToTensor(torch.float16), NORMALIZE],
+    "late flip": [
+        *CROP,
+        GaussianBlur(3),
+        RandomHorizontalFlip(),
+        ToTensor(torch.float16, torch.channels_last),
+        RandomErasing(1.0),
+        RandomVerticalFlip(),
+    ],
     "blur": [RandomResizedCrop(24), GaussianBlur(3, (0.5, 2.0)), RandomErasing(1.0, value=7)],
 }
 MIXED = [*CROP, JITTER, ToTensor(), NORMALIZE, Mixup(0.4, CLASSES), CutMix(1.0, CLASSES)]
@@ -218,6 +230,18 @@ def test_the_loader_tells_what_runs_on_batches(packed: Path) -> None:
     )
 
 
+def test_our_own_transforms_do_not_fall_to_python_unsaid(packed: Path) -> None:
+    transform = [RandomResizedCrop(32), RandomErasing(), CenterCrop(16), ToTensor()]
+    with pytest.warns(UserWarning, match="CenterCrop runs in Python, sample by sample") as told:
+        loader = make(packed, transform)
+        list(loader)
+        str(loader)
+    assert len(told) == 1 and told[0].filename == __file__
+    assert "moves pixels behind" in str(told[0].message)
+    assert "Write crops and a resize first" in str(told[0].message)
+    make(packed, [RandomResizedCrop(32), RandomErasing(), unknown])  # nobody expects otherwise
+
+
 class Jitter:
     """torchvision's attributes."""
 
@@ -226,6 +250,28 @@ class Jitter:
 
 
 Theirs = type("ColorJitter", (Jitter,), {"__module__": standins.V1, "__call__": unknown})
+
+
+def test_a_late_flip_runs_on_batches(packed: Path) -> None:
+    """Its word is that of an early one: the flips are the same."""
+    cases = ((RandomHorizontalFlip(), 3), (standins.v1.RandomHorizontalFlip(), 3))
+    cases += ((RandomVerticalFlip(), 2), (standins.v2.RandomVerticalFlip(), 2))
+    before = [RandomResizedCrop(32), RandomErasing(1.0)]
+    for flip, axis in cases:
+        never, always = (make(packed, [*before, type(flip)(p=p), ToTensor()]) for p in (0.0, 1.0))
+        loader = make(packed, [*before, flip, ToTensor()])
+        assert "native engine" in str(loader)
+        assert f"{type(flip).__name__}(p=0.5), ToTensor" in str(loader)
+        early = make(packed, [RandomResizedCrop(32), ColorJitter(), flip, ToTensor()])
+        plain = make(packed, [RandomResizedCrop(32), ColorJitter(), ToTensor()])
+        for one, other, drawn, flipped, upright in zip(
+            never, always, loader, early, plain, strict=True
+        ):
+            assert torch.equal(other["image"], one["image"].flip(axis))
+            for k, picture in enumerate(drawn["image"]):
+                is_flipped = not torch.equal(flipped["image"][k], upright["image"][k])
+                expected = other if is_flipped else one
+                assert torch.equal(picture, expected["image"][k])
 
 
 def test_torchvisions_run_on_batches_and_a_note_says_so(packed: Path) -> None:
@@ -262,6 +308,22 @@ def test_one_op_on_a_tensor() -> None:
         assert op(picture.half()).dtype == torch.float16
     with pytest.raises(UsageError, match="mix the pictures of a batch, and this is one"):
         CutMix(1.0, 3)(picture)
+
+
+def test_a_crop_that_fits_no_picture_is_a_mistake_of_the_transform(packed: Path) -> None:
+    """One that fits some of them is a matter of the data."""
+    crop = [RandomCrop(56), ToTensor()]
+    for arguments in ({}, {"num_workers": 2}, {"collate_fn": list}):
+        message = r"Required crop size \(56, 56\) is larger .* nor any other of the 5 samples"
+        with pytest.raises(UsageError, match=message):
+            list(make(packed, crop, **arguments))
+    with pytest.raises(UsageError, match=r"Required crop size .* does not fit this sample:"):
+        make(packed, crop).dataset[0]
+    wide = [RandomCrop((50, 70)), ToTensor()]
+    with pytest.raises(CorruptDataset, match=r"Required crop size .*on_error="):
+        list(make(packed, wide, batch_size=COUNT))
+    left = list(make(packed, wide, batch_size=COUNT, on_error="skip"))
+    assert [len(batch["image"]) for batch in left] == [COUNT - 10]
 
 
 # Masks, boxes and keypoints.
@@ -352,6 +414,26 @@ def test_masks_boxes_and_points_follow(scenes: Path, workers: int, collate: str)
     assert seen == len(Scenes())
 
 
+def test_masks_boxes_and_points_follow_late_flips(scenes: Path) -> None:
+    names = {"masks": ["mask", "classes", "depth"], "boxes": ["boxes"], "keypoints": ["points"]}
+    flips = [RandomHorizontalFlip(), RandomVerticalFlip()]
+    crop, erase = RandomResizedCrop((20, 25)), RandomErasing(1.0)
+    # The place of a flip in the pipeline chooses its numbers.
+    early = slipstream.Augment(crop, ColorJitter(), *flips, ToTensor(), **names)
+    late = slipstream.Augment(crop, erase, *flips, ToTensor(), **names)
+    for workers in (0, 2):
+        for one, other in zip(
+            make(scenes, early, batch_size=4),
+            make(scenes, late, batch_size=4, num_workers=workers),
+            strict=True,
+        ):
+            same = (one["image"] == other["image"]).float().mean(dim=(1, 2, 3))
+            assert (same > 0.5).all(), "but for the box"
+            for name in ("mask", "classes", "depth", "points"):
+                assert torch.equal(one[name], other[name]), name
+            assert all(map(torch.equal, one["boxes"], other["boxes"]))
+
+
 def columns_of(samples: list[Any]) -> dict[str, Any]:
     """Ragged boxes as they are, everything else stacked."""
     columns: dict[str, Any] = {"boxes": [sample["boxes"] for sample in samples]}
@@ -375,8 +457,10 @@ def test_fields_that_cannot_follow(scenes: Path) -> None:
 
     with pytest.raises(UsageError, match='"nose" is to follow the picture, and samples hold'):
         first(keypoints=["nose"])
-    with pytest.raises(CorruptDataset, match=r'field "points" is .*\[2, 2\], expected \[K, 4\]'):
+    with pytest.raises(UsageError, match=r'field "points" is .*\[2, 2\], expected \[K, 4\]'):
         first(boxes=["points"])
+    with pytest.raises(UsageError, match=r'field "label" is .*, expected \[K, 2\]'):
+        first(keypoints=["label"])
     with pytest.raises(UsageError, match=r'mask "boxes" is torch\.float32'):
         first(masks=["boxes"])
     with pytest.raises(UsageError, match="there is no picture"):

@@ -45,8 +45,15 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(path: Path, **options: Any) -> Any:
-    dataset = slipstream.open_dataset(path)
-    return slipstream.Loader(dataset, 4, shuffle=True, **{"transform": TRAIN, **options})
+    return elsewhere(slipstream.open_dataset(path), shuffle=True, **{"transform": TRAIN, **options})
+
+
+def elsewhere(dataset: Any, *, device: Any = None, decode: Any = "auto", **options: Any) -> Any:
+    """A loader as it comes from a machine with a GPU."""
+    made_with = "auto" if decode == "gpu" else decode
+    loader = slipstream.Loader(dataset, 4, decode=made_with, **options)
+    loader.device, loader.decode = device, decode
+    return loader
 
 
 @pytest.mark.parametrize("decode", ["GPU", "cuda", "", None, True])
@@ -60,23 +67,23 @@ def test_the_gpu_needs_a_device_to_leave_batches_on(packed: Path, device: Any) -
     loader = make(packed, decode="gpu", device=device)
     with pytest.raises(
         UsageError,
-        match=r'decode="gpu" cannot be: batches stay on the processor: give the loader'
+        match=r'decode="gpu" is not possible: batches stay on the processor: give the loader'
         r' device="cuda"\.$',
     ):
         next(iter(loader))
 
 
 def test_a_folder_of_files_has_to_be_packed(folder: Path) -> None:
-    with pytest.raises(UsageError, match=rf'decode="gpu" cannot be: {PACK}\.$'):
+    with pytest.raises(UsageError, match=rf'decode="gpu" is not possible: {PACK}\.$'):
         next(iter(make(folder, decode="gpu", device="cuda")))
 
 
 def test_a_dataset_of_ones_own_has_to_be_packed() -> None:
     rows = TensorDataset(torch.rand(8, 3))
-    with pytest.raises(UsageError, match=rf'decode="gpu" cannot be: {PACK}\.$'):
-        next(iter(slipstream.Loader(rows, 4, decode="gpu", device="cuda")))
-    with pytest.raises(UsageError, match=r'decode="gpu" cannot be'):
-        next(iter(slipstream.Loader([1, 2, 3], 2, decode="gpu", device="cuda", num_workers=1)))
+    with pytest.raises(UsageError, match=rf'decode="gpu" is not possible: {PACK}\.$'):
+        next(iter(elsewhere(rows, decode="gpu", device="cuda")))
+    with pytest.raises(UsageError, match=r'decode="gpu" is not possible'):
+        next(iter(elsewhere([1, 2, 3], decode="gpu", device="cuda", num_workers=1)))
 
 
 def test_a_dataset_without_jpegs_cannot_be(tmp_path: Path) -> None:
@@ -89,7 +96,7 @@ def test_a_dataset_without_jpegs_cannot_be(tmp_path: Path) -> None:
 def test_a_transform_that_only_python_knows_cannot_be(packed: Path) -> None:
     """Its pictures are finished by workers, on the processor."""
     loader = make(packed, decode="gpu", device="cuda", transform=[*TRAIN, lambda picture: picture])
-    with pytest.raises(UsageError, match='decode="gpu" cannot be'):
+    with pytest.raises(UsageError, match='decode="gpu" is not possible'):
         next(iter(loader))
 
 
@@ -101,6 +108,27 @@ def test_a_machine_without_a_gpu_says_so(packed: Path) -> None:
         r' Loader\(\.\.\., decode="cpu"\)\.$',
     ):
         next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"device": "cuda"}, r"device='cuda' is"),
+        ({"device": torch.device("cuda", 1), "decode": "cpu"}, r"device='cuda:1' is"),
+        ({"device": 0}, r"device='0' is"),
+        ({"decode": "gpu"}, r'decode="gpu" is'),
+        ({"decode": "gpu", "device": "cuda"}, r"device='cuda' and decode=\"gpu\" are"),
+    ],
+)
+def test_a_machine_without_a_gpu_says_so_at_once(
+    packed: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], what: str
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    dataset = slipstream.open_dataset(packed)
+    with pytest.raises(
+        UsageError, match=rf"^{what} not possible: torch .* sees no CUDA device here\. Leave"
+    ):
+        slipstream.Loader(dataset, 4, **options)
 
 
 def test_nothing_is_lost_by_an_error(packed: Path) -> None:
@@ -142,10 +170,24 @@ def test_auto_is_for_any_dataset() -> None:
 # What print(loader) says.
 
 
-def test_nothing_is_said_where_there_is_no_choice(packed: Path, folder: Path) -> None:
-    for loader in (make(packed, decode="cpu"), make(packed, decode="auto"), make(folder)):
+def test_who_decodes_is_said_of_pictures(packed: Path, folder: Path, tmp_path: Path) -> None:
+    def said(loader: Any) -> list[str]:
+        return [line.strip() for line in str(loader).splitlines() if "decode:" in line]
+
+    stay = ["decode: on the processor (batches stay there)"]
+    for loader in (make(packed), make(folder), make(packed, device="cpu", decode="auto")):
+        assert said(loader) == stay
         list(loader)
-        assert "decode" not in str(loader)
+        assert said(loader) == stay
+    assert said(make(packed, decode="cpu")) == ["decode: on the processor (as given)"]
+    begins = ["decode: on the processor (to begin with; measured in training)"]
+    assert said(make(packed, device="cuda")) == begins
+    assert said(make(packed, device="cuda", decode="gpu")) == ["decode: on the GPU (as given)"]
+    packed_only = ["decode: on the processor (a GPU decodes packed JPEGs only)"]
+    assert said(make(folder, device="cuda")) == packed_only
+    slipstream.pack_dataset([{"n": k} for k in range(5)], tmp_path / "n.slip")
+    assert said(make(tmp_path / "n.slip", transform=None)) == []
+    assert said(slipstream.Loader(TensorDataset(torch.rand(8, 3)), 4)) == []
 
 
 def test_auto_says_why_the_gpu_is_not_used(packed: Path) -> None:
@@ -167,6 +209,7 @@ def test_what_is_measured_lasts_as_long_as_the_way_is_the_same(
     packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling, "why_not", lambda device: "")
+    monkeypatch.setattr(compiling, "load_kernels", lambda device: {})
     loader = make(packed, decode="auto", device="cuda")
     first = balance_of(loader, GPU)
     assert first is not None and first.share == 0.0

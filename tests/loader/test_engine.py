@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import slipstream
 from slipstream.augment import (
@@ -453,3 +453,17 @@ def test_nothing_of_torchvision_is_imported(packed: Path) -> None:
     """
     # In a process of its own: other tests may have imported it here.
     subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(packed)], check=True)
+
+
+def test_threads_are_no_worker_processes(packed: Path) -> None:
+    """torch warns of more processes than cores; warnings are errors here."""
+    dataset = slipstream.open_dataset(packed)
+    rows = TensorDataset(torch.arange(6))
+    for loader in (
+        slipstream.Loader(dataset, 4, num_workers=999, transform=[Resize((8, 8))]),
+        slipstream.Loader(rows, 4, num_workers=999),
+    ):
+        assert "threads: " in str(loader)
+    with pytest.warns(UserWarning, match="will create 999 worker processes") as told:
+        slipstream.Loader(list(range(6)), 4, num_workers=999)
+    assert len(told) == 1

@@ -1,5 +1,6 @@
 """`pack_dataset`: any torch Dataset."""
 
+import io
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -272,3 +273,14 @@ def test_folder_of_other_files_is_an_ordinary_dataset(tmp_path: Path) -> None:
 def test_not_a_dataset(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="int is no dataset"):
         pack_dataset(7, tmp_path / "a.slip")
+
+
+def test_jpegs_that_pillow_opened_are_remarked_on(tmp_path: Path) -> None:
+    data = jpeg(40, 30)
+    opened = [{"image": Image.open(io.BytesIO(data)), "n": 0}]
+    with pytest.warns(UserWarning, match=r'"image" holds JPEGs .*fields=\{"image": "jpeg"') as told:
+        report = pack_dataset(opened, tmp_path / "pixels.slip")
+    assert len(report.remarks) == len(told) == 1 and told[0].filename == __file__
+    assert not slipstream.open_dataset(tmp_path / "pixels.slip").column("image", "coding").any()
+    others = [{"image": Image.open(io.BytesIO(data)).convert("RGB"), "file": data}]
+    assert not pack_dataset(others, tmp_path / "made.slip").remarks

@@ -97,7 +97,7 @@ def test_raw_access(kinds: Path, mixed_dataset: Path) -> None:
     assert dataset.column("real", "value", [3, 0]).tolist() == [1.0, 0.0]
     with pytest.raises(UsageError, match="column"):
         dataset.raw(0, "whole")
-    with pytest.raises(UsageError, match='no column "width"'):
+    with pytest.raises(UsageError, match=r'no column "width"\. Its columns: offset, length, crc\.'):
         dataset.column("raw", "width")
     pictures = slipstream.open_dataset(mixed_dataset)
     numbers = [11, 0, 5, 5]

@@ -5,10 +5,8 @@ torchvision's mean, on bytes before ToTensor and on floats between 0 and 1 behin
 from dataclasses import dataclass
 
 from slipstream.augment import batch_rules
-from slipstream.augment.batch_rules import Maker
-from slipstream.augment.draft import NotLowered
+from slipstream.augment.draft import check_op
 from slipstream.augment.ops import Op
-from slipstream.errors import UsageError
 
 Amount = float | tuple[float, float]
 
@@ -30,7 +28,7 @@ class ColorJitter(Op):
     hue: Amount = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, batch_rules.jitter)
+        check_op(self, batch_rules.jitter, self, 0)
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class RandomGrayscale(Op):
     p: float = 0.1
 
     def __post_init__(self) -> None:
-        _check(self, batch_rules.grayscale)
+        check_op(self, batch_rules.grayscale, self, 0)
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class GaussianBlur(Op):
     sigma: Amount = (0.1, 2.0)
 
     def __post_init__(self) -> None:
-        _check(self, batch_rules.blur)
+        check_op(self, batch_rules.blur, self, 0)
 
 
 @dataclass(frozen=True)
@@ -69,29 +67,36 @@ class RandomErasing(Op):
     value: float | tuple[float, float, float] = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, batch_rules.erase)
+        check_op(self, batch_rules.erase, self, 0)
 
 
 @dataclass(frozen=True)
 class RandAugment(Op):
-    """`num_ops` of fourteen changes after one another, of strength `magnitude`, 0 to 30.
+    """`num_ops` of fourteen changes after one another, of strength `magnitude`, from 0 to
+    `num_magnitude_bins` - 1.
 
     https://arxiv.org/abs/1909.13719. Pixels are moved to the nearest place, black comes in.
     """
 
     num_ops: int = 2
     magnitude: int = 9
+    num_magnitude_bins: int = 31
 
     def __post_init__(self) -> None:
-        _check(self, batch_rules.rand_augment)
+        check_op(self, batch_rules.rand_augment, self, 0)
 
 
 @dataclass(frozen=True)
 class TrivialAugmentWide(Op):
-    """One of fourteen changes, of any strength. https://arxiv.org/abs/2103.10158."""
+    """One of fourteen changes, of any of `num_magnitude_bins` strengths.
+
+    https://arxiv.org/abs/2103.10158.
+    """
+
+    num_magnitude_bins: int = 31
 
     def __post_init__(self) -> None:
-        _check(self, batch_rules.trivial_augment)
+        check_op(self, batch_rules.trivial_augment, self, 0)
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,12 @@ class Mixup(Op):
     Mixup(alpha=0.2, num_classes=1000, label='label')
     """
 
-    alpha: float
-    num_classes: int
+    alpha: float = 1.0
+    num_classes: int | None = None  # to be given
     label: str = "label"
 
     def __post_init__(self) -> None:
-        _check(self, batch_rules.mix)
+        check_op(self, batch_rules.mix, self, 0)
 
 
 @dataclass(frozen=True)
@@ -123,16 +128,9 @@ class CutMix(Op):
     where the box reaches over an edge. Only batches of the engine can be mixed.
     """
 
-    alpha: float
-    num_classes: int
+    alpha: float = 1.0
+    num_classes: int | None = None  # to be given
     label: str = "label"
 
     def __post_init__(self) -> None:
-        _check(self, batch_rules.cut)
-
-
-def _check(op: Op, make: Maker) -> None:
-    try:
-        make(op, 0)
-    except NotLowered as reason:
-        raise UsageError(f"{type(op).__name__}: {reason}.") from None
+        check_op(self, batch_rules.cut, self, 0)

@@ -5,11 +5,18 @@ from typing import Any
 
 from slipstream.augment.auto_augment import RAND_AUGMENT, TRIVIAL_AUGMENT, AutoAugment
 from slipstream.augment.batch_steps import BatchStep, Blur, Erase, Grayscale, Jitter, Range
-from slipstream.augment.draft import Draft, NotLowered, Rule, as_number, as_range, as_side
+from slipstream.augment.draft import (
+    Draft,
+    NotLowered,
+    Rule,
+    as_number,
+    as_probability,
+    as_range,
+    as_side,
+)
 from slipstream.augment.mixing import Cut, Mix
 
 Maker = Callable[[Any, int], BatchStep]
-_BINS = 31
 
 
 def jitter(transform: Any, op: int) -> Jitter:
@@ -23,7 +30,7 @@ def jitter(transform: Any, op: int) -> Jitter:
 
 def grayscale(transform: Any, op: int) -> Grayscale:
     """The step of RandomGrayscale."""
-    return Grayscale(_probability(transform.p), op)
+    return Grayscale(as_probability(transform.p), op)
 
 
 def blur(transform: Any, op: int) -> Blur:
@@ -55,7 +62,7 @@ def erase(transform: Any, op: int) -> Erase:
         raise NotLowered(f"value {value!r} is neither one number nor three")
     numbers = [as_number(entry, "value") for entry in values]
     red, green, blue = numbers if len(numbers) == 3 else numbers * 3
-    return Erase(_probability(transform.p), scale, ratio, (red, green, blue), op)
+    return Erase(as_probability(transform.p), scale, ratio, (red, green, blue), op)
 
 
 def rand_augment(transform: Any, op: int) -> AutoAugment:
@@ -117,16 +124,9 @@ def _hue(value: Any) -> Range | None:
     return None if low == high == 0 else (low, high)
 
 
-def _probability(value: Any) -> float:
-    p = as_number(value, "p")
-    if not 0 <= p <= 1:
-        raise NotLowered(f"p {p} is not within 0 to 1")
-    return p
-
-
 def _bins(transform: Any) -> int:
-    """Of torchvision's, which has more settings than ours."""
-    bins = getattr(transform, "num_magnitude_bins", _BINS)
+    """How many strengths there are. torchvision's have more settings than ours."""
+    bins = transform.num_magnitude_bins
     if not isinstance(bins, int) or bins < 2:
         raise NotLowered(f"num_magnitude_bins {bins!r} is not a whole number from 2")
     mode = getattr(transform, "interpolation", "nearest")

@@ -14,6 +14,7 @@ import torch
 from slipstream.augment import color, space
 from slipstream.augment.draws import one_of, uniform, unit
 from slipstream.augment.steps import Random
+from slipstream.errors import UsageError
 
 Parameters = Mapping[str, torch.Tensor]
 Range = tuple[float, float]
@@ -108,16 +109,23 @@ class Grayscale:
 
 @dataclass(frozen=True)
 class Mirror:
-    """Flips that were drawn before. Parameters: `flips` uint8[N], bit 0 left-right, bit 1
-    top-bottom.
+    """A flip along `axis` with probability `p`, behind steps that a flip cannot come before; or,
+    without an axis, flips that a geometry drew.
+
+    Words: the chance. Parameters: `flips` uint8[N], bit 0 left-right, bit 1 top-bottom.
     """
 
     is_pointwise: ClassVar[bool] = True
     allows_flips: ClassVar[bool] = True
+    axis: int = 0
+    p: float = 0.0
+    op: int = 0
 
     def draw(self, random: Random, height: int, width: int) -> Parameters:
-        """Nothing: a geometry draws flips, with the rest of its steps."""
-        raise AssertionError("flips are drawn by their geometry")
+        """Which pictures, from the word that `steps.Flip` takes."""
+        assert self.axis, "flips are drawn by their geometry"
+        chosen = unit(random(self.op, 1)[:, 0]) < self.p
+        return {"flips": torch.from_numpy(np.multiply(chosen, self.axis, dtype=np.uint8))}
 
     def apply(self, pixels: torch.Tensor, drawn: Parameters) -> torch.Tensor:
         """The pictures whose turn it is, flipped."""
@@ -142,7 +150,13 @@ class Blur:
     op: int
 
     def draw(self, random: Random, height: int, width: int) -> Parameters:
-        """How much."""
+        """How much. Raises `UsageError` where the kernel reaches over the mirror image."""
+        across, down = self.kernel_size
+        if across // 2 >= width or down // 2 >= height:
+            raise UsageError(
+                f"GaussianBlur: kernel_size {self.kernel_size} is too large for pictures of {width}"
+                f" x {height}: half of it must be less than the side."
+            )
         sigma = uniform(random(self.op, 1)[:, 0], *self.sigma)
         return {"sigma": torch.from_numpy(sigma.astype(np.float32))}
 

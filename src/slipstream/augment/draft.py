@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from slipstream.augment.batch_steps import BatchStep
+from slipstream.augment.batch_steps import BatchStep, Mirror
 from slipstream.augment.chain import Stage
 from slipstream.augment.finish import Finish
 from slipstream.augment.steps import Flip, Step
+from slipstream.errors import UsageError
 
 Size = tuple[int, int]
 
@@ -45,10 +46,17 @@ class Draft:
 
     def add(self, *steps: Step, **changes: Any) -> "Draft":
         """This draft with further steps and changed knowledge. Raises `NotLowered`."""
-        for stage in self.stages:
-            if not (stage.allows_flips and all(isinstance(step, Flip) for step in steps)):
-                raise NotLowered("moves pixels behind a step that the engine runs on whole batches")
+        if self.stages:
+            raise NotLowered("moves pixels behind a step that the engine runs on whole batches")
         return replace(self, steps=self.steps + steps, **changes)
+
+    def add_flip(self, flip: Flip) -> "Draft":
+        """This draft with a flip: of the geometry where that makes no difference to the steps on
+        whole batches before it, otherwise behind them.
+        """
+        if all(stage.allows_flips for stage in self.stages):
+            return replace(self, steps=(*self.steps, flip), flipped=True)
+        return self.add_batch_step(Mirror(flip.axis, flip.p, flip.op))
 
     def add_batch_step(self, step: BatchStep, *notes: str) -> "Draft":
         """This draft with a step on whole batches."""
@@ -74,7 +82,7 @@ def as_side(value: Any) -> int:
     """A number of pixels."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
         return int(value)
-    raise NotLowered(f"size {value!r} is not a number of pixels")
+    raise NotLowered(f"size {value!r} is not a number of pixels from 1")
 
 
 def as_number(value: Any, name: str) -> float:
@@ -84,11 +92,27 @@ def as_number(value: Any, name: str) -> float:
     raise NotLowered(f"{name} {value!r} is not a number")
 
 
+def as_probability(value: Any) -> float:
+    """A number from 0 to 1."""
+    p = as_number(value, "p")
+    if not 0 <= p <= 1:
+        raise NotLowered(f"p {p} is not within 0 to 1")
+    return p
+
+
 def as_range(value: Any, name: str) -> tuple[float, float]:
     """(low, high), neither below 0."""
     if not isinstance(value, Sequence) or len(value) != 2:
         raise NotLowered(f"{name} {value!r} is not (min, max)")
     low, high = as_number(value[0], name), as_number(value[1], name)
     if not 0 <= low <= high:
-        raise NotLowered(f"{name} {value!r} is not (min, max)")
+        raise NotLowered(f"{name} {value!r} is not (min, max) with 0 <= min <= max")
     return low, high
+
+
+def check_op(op: Any, rule: Callable[..., Any], *arguments: Any) -> None:
+    """Try the rule or the maker of an op, for its arguments. Raises `UsageError`."""
+    try:
+        rule(*arguments)
+    except NotLowered as reason:
+        raise UsageError(f"{type(op).__name__}: {reason}.") from None

@@ -11,6 +11,7 @@ from PIL import Image
 
 from slipstream.augment.auto_augment import AutoAugment
 from slipstream.augment.batch import draw_batch, planes_of
+from slipstream.augment.batch_steps import Mirror
 from slipstream.augment.chain import Stage
 from slipstream.augment.draft import Draft, NotLowered
 from slipstream.augment.finish import Finish
@@ -53,6 +54,14 @@ class Lowered:
         last = self.stages[-1] if self.stages else self.finish
         assert isinstance(last, Finish)
         return last
+
+    def late_flips(self, random: Random, count: int) -> npt.NDArray[np.uint8]:
+        """Flips of `count` pictures that come behind the geometry, uint8[N] as in `Windows`."""
+        flips = np.zeros(count, dtype=np.uint8)
+        for stage in self.stages:
+            if isinstance(stage, Mirror):
+                flips ^= stage.draw(random, 0, 0)["flips"].numpy()
+        return flips
 
     @property
     def mixes(self) -> bool:

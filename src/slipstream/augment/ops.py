@@ -6,6 +6,9 @@ from typing import Any, ClassVar
 
 import torch
 
+from slipstream.augment.draft import Draft
+from slipstream.augment.finish import Finish
+from slipstream.augment.rules import check_arguments
 from slipstream.errors import UsageError
 
 Size = int | tuple[int, int]
@@ -16,6 +19,9 @@ class Op:
     """A transform that the engine knows. Called with a Pillow picture or the result of the op
     before it, it does the same to that alone, with random numbers of torch's global generator.
     """
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
     def __call__(self, picture: Any) -> Any:
         """The transformed picture."""
@@ -52,11 +58,13 @@ class CenterCrop(Op):
 
 @dataclass(frozen=True)
 class RandomCrop(Op):
-    """A part of this size, anywhere in the picture."""
+    """A part of this size, anywhere in the picture with `padding` pixels of black around it: one
+    number, (left and right, top and bottom), or (left, top, right, bottom).
+    """
 
-    padding: ClassVar[None] = None
     pad_if_needed: ClassVar[bool] = False
     size: Size
+    padding: int | tuple[int, int] | tuple[int, int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,8 +97,8 @@ class ToTensor(Op):
     def __post_init__(self) -> None:
         if self.dtype not in _FLOATS:
             raise UsageError(
-                f"ToTensor gives float32, float16 or bfloat16, not {self.dtype}. PILToTensor gives"
-                " bytes."
+                f"ToTensor's dtype is {self.dtype!r}, expected torch.float32, torch.float16 or"
+                " torch.bfloat16. PILToTensor gives bytes."
             )
         if self.memory_format not in (torch.contiguous_format, torch.channels_last):
             raise UsageError(
@@ -110,3 +118,6 @@ class Normalize(Op):
 
     mean: Sequence[float]
     std: Sequence[float]
+
+    def __post_init__(self) -> None:
+        check_arguments(self, Draft(exact=True, finish=Finish("float")))

@@ -18,9 +18,10 @@ from slipstream.augment.draft import (
     NotLowered,
     Rule,
     Size,
-    as_number,
+    as_probability,
     as_range,
     as_side,
+    check_op,
 )
 from slipstream.augment.finish import Channels, Finish
 from slipstream.augment.steps import (
@@ -40,6 +41,7 @@ _FILTERS: dict[object, str] = {
     "nearest": "nearest", "nearest-exact": "nearest", "lanczos": "lanczos",
     "bilinear": "bilinear", "bicubic": "bicubic", "box": "box",
 }  # fmt: skip
+_NAMES = ("nearest", "box", "bilinear", "bicubic", "lanczos")
 _TENSOR_FILTERS = ("nearest", "bilinear", "bicubic")
 _ALTERED = (
     "_forward_hooks", "_forward_pre_hooks", "forward", "get_params", "make_params", "transform",
@@ -57,6 +59,15 @@ def rule_for(transform: object) -> Rule | None:
         return None
     name = qualified_name(transform)
     return _RULES.get(name) or BATCH_RULES.get(name)
+
+
+def check_arguments(op: object, draft: Draft | None = None) -> None:
+    """Raises `UsageError` where an op of ours could not follow on this draft, or on none: for when
+    it is made. Of a subclass nothing is known.
+    """
+    rule = rule_for(op)
+    if rule is not None:
+        check_op(op, rule, draft or Draft(exact=True), op, 0)
 
 
 def qualified_name(transform: object) -> str:
@@ -150,22 +161,42 @@ def _center_crop(draft: Draft, transform: Any, _: int) -> tuple[Draft, str]:
 
 
 def _random_crop(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
-    size = _size(transform.size)
-    padding = transform.padding
-    if not (padding is None or (isinstance(padding, int) and padding == 0)):
-        raise NotLowered("pads the picture")
+    size, padding = _size(transform.size), _padding(transform.padding)
+    if any(padding):
+        _check_padding(draft, transform)
     if transform.pad_if_needed:
         raise NotLowered("pads small pictures")
     end = "." if _is_v2(transform) else ""
-    step = RandomCrop(*size, op, end)
+    step = RandomCrop(*size, op, end, padding)
     return draft.add(step, size=size, least=size), f"RandomCrop({_words(size)})"
+
+
+def _padding(value: Any) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom of torchvision's padding: one number, two or four."""
+    values = list(value) if isinstance(value, Sequence) else [0 if value is None else value]
+    if len(values) not in (1, 2, 4) or not all(type(v) is int and v >= 0 for v in values):
+        raise NotLowered(f"padding {value!r} is not one, two or four numbers of pixels")
+    left, top, right, bottom = (values * 4)[:4]
+    return left, top, right, bottom
+
+
+def _check_padding(draft: Draft, transform: Any) -> None:
+    """Raises where zeros around the picture at hand are not what lies around a window."""
+    mode, fill = getattr(transform, "padding_mode", "constant"), getattr(transform, "fill", 0)
+    if mode != "constant" or not (fill is None or (isinstance(fill, (int, float)) and fill == 0)):
+        raise NotLowered("pads with something else than black")
+    if draft.finish.normalize:
+        raise NotLowered("pads after Normalize")
+    cuts = [step for step in draft.steps if not isinstance(step, Flip)]
+    if cuts and not isinstance(cuts[-1], (Resize, ResizeEdge)):
+        raise NotLowered("pads a part of the picture")
 
 
 def _flip(axis: int) -> Rule:
     def rule(draft: Draft, transform: Any, op: int) -> tuple[Draft, str]:
-        p = as_number(transform.p, "p")
+        p = as_probability(transform.p)
         name = f"{type(transform).__name__}(p={p:g})"
-        return draft.add(Flip(axis, p, op), flipped=True), name
+        return draft.add_flip(Flip(axis, p, op)), name
 
     return rule
 
@@ -281,7 +312,7 @@ def _filter(interpolation: Any) -> str:
     name = getattr(interpolation, "value", interpolation)
     filter = _FILTERS.get(name) if isinstance(name, (int, str)) else None
     if filter is None:
-        raise NotLowered(f"interpolation {name!r}")
+        raise NotLowered(f"interpolation {name!r} is none of {', '.join(_NAMES)}")
     return filter
 
 

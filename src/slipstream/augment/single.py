@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image
 
@@ -40,12 +41,12 @@ def apply_ops(ops: Sequence[Op], picture: Any) -> Any:
         for op in ops:
             picture = _on_tensor(op, picture)
         return picture
-    return _on_picture(lower(list(ops), exact=True), ops, picture)
+    return _on_picture(lower(list(ops), exact=True), "Augment", picture)
 
 
 def _on_picture(lowered: Lowered, what: object, picture: Any) -> Any:
     if isinstance(picture, np.ndarray):
-        picture = Image.fromarray(picture)
+        picture = _from_array(what, picture)
     if not isinstance(picture, Image.Image):
         raise UsageError(
             f"{what} wants a Pillow picture or a tensor, got {type(picture).__name__}."
@@ -60,6 +61,16 @@ def _on_picture(lowered: Lowered, what: object, picture: Any) -> Any:
         return picture
     result = lowered.complete(np.array(picture), _draw)
     return Image.fromarray(result) if isinstance(result, np.ndarray) else result
+
+
+def _from_array(what: object, pixels: npt.NDArray[Any]) -> Image.Image:
+    is_picture = pixels.ndim == _BATCH_AXES - 1 and pixels.shape[2] == _CHANNELS
+    if pixels.dtype == np.uint8 and (is_picture or pixels.ndim == _BATCH_AXES - 2):
+        return Image.fromarray(pixels)
+    raise UsageError(
+        f"{what} wants arrays uint8[height, width, 3], got {pixels.dtype}{list(pixels.shape)}."
+        " Batches are tensors [N, 3, height, width]: torch.from_numpy(…)."
+    )
 
 
 def _on_tensor(op: Op, picture: torch.Tensor) -> torch.Tensor:

@@ -116,26 +116,31 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """A window anywhere in the picture; a smaller picture is refused. Words: top, left."""
+    """A window anywhere in the picture, with zeros around it: `padding` is (left, top, right,
+    bottom). A smaller picture is refused. Words: top, left.
+    """
 
     width: int
     height: int
     op: int
     end: str = ""  # torchvision's two generations end the same message differently
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def draw(self, canvas: Canvas, random: Random) -> None:
         """Move the windows."""
         words = random(self.op, 1)
+        around = np.array(self.padding, dtype=np.int64).reshape(2, 2, 1)
+        whole = canvas.size + around.sum(axis=0)
 
         def too_large(k: int) -> str:
-            have = (int(canvas.size[1, k]), int(canvas.size[0, k]))
+            have = (int(whole[1, k]), int(whole[0, k]))
             want = (self.height, self.width)
             return f"Required crop size {want} is larger than input image size {have}{self.end}"
 
         size = _alike(canvas.size, self.width, self.height)
-        free = canvas.size - size
+        free = whole - size
         canvas.refuse(free < 0, too_large)
-        canvas.crop(_place(words.T[1::-1], free), size)
+        canvas.crop(_place(words.T[1::-1], free) - around[0], size)
 
 
 @dataclass(frozen=True)

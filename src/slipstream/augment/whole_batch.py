@@ -33,15 +33,14 @@ def apply_to_batch(ops: Sequence[Op], pixels: torch.Tensor) -> torch.Tensor:
     given = pixels
     is_last = pixels.is_contiguous(memory_format=torch.channels_last)
     if pixels.dtype != torch.uint8:
-        memory_format = torch.channels_last if is_last else torch.contiguous_format
-        ops = (ToTensor(pixels.dtype, memory_format), *ops)
+        ops = _floats_first(ops, pixels.dtype, is_last=is_last)
         pixels = pixels.to(torch.float32)
     lowered = _lowered(tuple(ops))
     if lowered.rest:
         name = type(lowered.rest[0]).__name__
         raise UsageError(
-            f"{name} {lowered.why}. On a batch of tensors crops and flips come before all else, and"
-            " Normalize behind ToTensor."
+            f"{name} {lowered.why}. On a batch of tensors crops come before steps on whole batches,"
+            " and Normalize behind ToTensor."
         )
     result = lowered.result
     if result.kind != "float":
@@ -49,6 +48,17 @@ def apply_to_batch(ops: Sequence[Op], pixels: torch.Tensor) -> torch.Tensor:
     made = _drawn(lowered, result, pixels)
     # Never the caller's own memory: whether anything is drawn is chance.
     return made.clone() if made.data_ptr() == given.data_ptr() else made
+
+
+def _floats_first(ops: Sequence[Op], dtype: torch.dtype, *, is_last: bool) -> tuple[Op, ...]:
+    """The ops for pixels that are floats already: their first ToTensor stands in front of them all
+    and says only what comes out; without one pixels stay as they are.
+    """
+    memory_format = torch.channels_last if is_last else torch.contiguous_format
+    place = next((k for k, op in enumerate(ops) if isinstance(op, ToTensor)), None)
+    if place is None:
+        return (ToTensor(dtype, memory_format), *ops)
+    return (ops[place], *ops[:place], *ops[place + 1 :])
 
 
 def _lowered(ops: tuple[Op, ...]) -> Lowered:

@@ -39,7 +39,7 @@ def why_not(device: torch.device) -> str:
         import cuda.core  # noqa: F401
     except ImportError:
         extra = "cuda12" if (torch.version.cuda or "").startswith("12.") else "cuda"
-        return f"cuda-core is not installed: pip install 'slipstream[{extra}]'"
+        return f"cuda-core is not installed: pip install '.[{extra}]' in Slipstream's folder"
     return ""
 
 

@@ -2,11 +2,11 @@
 
 import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream.errors import SlipstreamError
+from slipstream.errors import CorruptDataset, SlipstreamError, UsageError
 
 POLICIES = ("raise", "skip", "substitute")
 # A run that loses more than this is not training on its data any more.
@@ -68,6 +68,28 @@ def neighbours(index: int, count: int) -> list[int]:
     [3, 0, 1]
     """
     return [(index + step) % count for step in range(1, min(NEIGHBOURS, count - 1) + 1)]
+
+
+class Refusal(str):
+    """What is said of a sample that is well, but that the transform cannot take."""
+
+    __slots__ = ()
+
+
+def error_of(errors: Mapping[int, str], count: int, where: Callable[[int], str]) -> SlipstreamError:
+    """The error of a batch of `count` samples of which the first bad one is not to be left out: a
+    mistake of whoever wrote the transform where that refuses all of them. `where` names a place.
+    """
+    place = min(errors)
+    if len(errors) == count and all(isinstance(reason, Refusal) for reason in errors.values()):
+        others = f", nor any other of the {count} samples of this batch" if count > 1 else ""
+        return UsageError(
+            f"{where(place)}: {errors[place]}. The transform does not fit this sample{others}:"
+            " change it, or the data."
+        )
+    return CorruptDataset(
+        errors[place], where=where(place), do='on_error="skip" or "substitute" goes on without it.'
+    )
 
 
 def describe(error: BaseException) -> str:

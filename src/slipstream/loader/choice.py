@@ -53,8 +53,8 @@ class Choice:
         why = "to begin with; measured while training" if auto else "as given"
         return cls(_WAYS[route.kind], route.why, route, workers, prefetch or 0, why)
 
-    def describe(self, loader: Any) -> str:
-        """For `print(loader)`."""
+    def describe(self, loader: Any, decode: str = "") -> str:
+        """For `print(loader)`; `decode` is who decodes pictures."""
         route = self.route.kind
         unit = "threads" if route in (ENGINE, ROWS) else "workers"
         lines = [
@@ -64,8 +64,8 @@ class Choice:
         ]
         if self.workers:
             lines.append(f"  {unit}: {self.workers} ({self.workers_why}), {self.prefetch} ahead")
-        if self.decode:
-            lines.append(f"  decode: {self.decode} ({self.decode_why})")
+        if decode:
+            lines.append(f"  decode: {decode}")
         if loader.device is not None and torch.device(loader.device).type == "cuda":
             lines.append(f"  device: {loader.device}, copied ahead on a stream of its own")
         rank, world = rank_and_world()

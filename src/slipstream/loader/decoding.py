@@ -10,10 +10,49 @@ from slipstream.loader.balance import Balance
 from slipstream.loader.route import ENGINE
 
 
+def check_device(device: Any, decode: str) -> None:
+    """Raises `UsageError` where a loader that is being made asks for CUDA and there is none. One
+    that comes from elsewhere, unpickled say, is told when it is iterated.
+    """
+    asked = [f"device={str(device)!r}"] if _wants_cuda(device) else []
+    asked += ['decode="gpu"'] if decode == "gpu" else []
+    if asked and not torch.cuda.is_available():
+        are, them = ("are", "them") if len(asked) > 1 else ("is", "it")
+        raise UsageError(
+            f"{' and '.join(asked)} {are} not possible: torch {torch.__version__} sees no CUDA"
+            f" device here. Leave {them} out: the processor makes batches, and they stay there."
+        )
+
+
+def _wants_cuda(device: Any) -> bool:
+    if device is None or (isinstance(device, int) and not torch.accelerator.is_available()):
+        return device is not None  # a bare number: torch does not say of what
+    return torch.device(device).type == "cuda"
+
+
+def decode_line(loader: Any) -> str:
+    """Who decodes pictures, and why, for people; empty where there are none to decode."""
+    choice = loader.choice
+    route = choice.route
+    if choice.decode:
+        return f"{choice.decode} ({choice.decode_why})"
+    if route.kind != ENGINE or not route.reader.pictures:
+        return ""
+    if loader.decode == "cpu":
+        return "on the processor (as given)"
+    if not _wants_cuda(loader.device):
+        return "on the processor (batches stay there)"
+    if not route.reader.tiles:
+        return "on the processor (a GPU decodes packed JPEGs only)"
+    if loader.decode == "gpu":
+        return "on the GPU (as given)"
+    return "on the processor (to begin with; measured in training)"
+
+
 def balance_of(loader: Any, device: torch.device | None) -> Balance | None:
     """How the work is shared with the GPU; None where the processor does all of it.
 
-    Raises `UsageError` or `MissingExtra` where `decode="gpu"` cannot be.
+    Raises `UsageError` or `MissingExtra` where `decode="gpu"` is not possible.
     """
     choice = loader.choice
     route = choice.route
@@ -28,7 +67,7 @@ def balance_of(loader: Any, device: torch.device | None) -> Balance | None:
             " open_dataset(DATASET)"
         )
     if reason and loader.decode == "gpu":
-        raise UsageError(f'decode="gpu" cannot be: {reason}.')
+        raise UsageError(f'decode="gpu" is not possible: {reason}.')
     if reason:
         return None
     assert device is not None

@@ -2,6 +2,7 @@
 
 import operator
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,14 @@ from slipstream.augment.batch import DrawnBatch, draw_batch, planes_of
 from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
 from slipstream.augment.steps import Random
-from slipstream.errors import CorruptDataset, UsageError
-from slipstream.loader.bad_samples import NEIGHBOURS, BadSample, NoNeighbour, neighbours
+from slipstream.errors import UsageError
+from slipstream.loader.bad_samples import (
+    NEIGHBOURS,
+    BadSample,
+    NoNeighbour,
+    error_of,
+    neighbours,
+)
 from slipstream.loader.following import Moved, follow
 from slipstream.loader.made import Made
 from slipstream.loader.memory import Memory, PinnedMemory, RecycledMemory
@@ -54,7 +61,9 @@ class Engine:
         self._scratch = RecycledMemory(keep=4)
 
     def make(self, task: Task, epoch: int) -> Made:
-        """One batch. Raises `CorruptDataset` for a bad sample unless `on_error` says otherwise."""
+        """One batch. Raises `CorruptDataset` for a bad sample unless `on_error` says otherwise, and
+        `UsageError` where the transform refuses all of them.
+        """
         started, cpu = time.perf_counter(), time.thread_time()
         indices = as_numbers(task.indices, len(self.reader))
         draws = self._draws(task.key, indices)
@@ -120,7 +129,9 @@ class Engine:
         for name in self.pictures:
             columns[name], moved, trouble = self._read_pictures(name, indices, draws, epoch)
             if self._lowered.followers and name == self.pictures[0]:
-                self._follow(moved, indices, columns, trouble)
+                late = self._lowered.late_flips(self.random(epoch, draws), len(indices))
+                flipped = replace(moved.windows, flips=moved.windows.flips ^ late)
+                self._follow(moved._replace(windows=flipped), indices, columns, trouble)
             for place, reason in trouble.items():
                 errors.setdefault(place, reason)
         return columns, errors
@@ -205,11 +216,8 @@ class Engine:
     ) -> tuple[dict[str, Column], Indices, list[BadSample]]:  # fmt: skip
         """Columns without what is bad, what numbers their random numbers, and the bad samples."""
         if self._on_error == "raise":
-            place = min(errors)
-            where = self.reader.where(int(indices[place]))
-            raise CorruptDataset(
-                errors[place], where=where, do='on_error="skip" or "substitute" goes on without it.'
-            )
+            where = self.reader.where
+            raise error_of(errors, len(indices), lambda place: where(int(indices[place])))
         if self._on_error == "skip":
             keep = [k for k in range(len(indices)) if k not in errors]
             kept = {name: _select(column, keep) for name, column in columns.items()}

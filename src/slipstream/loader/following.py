@@ -14,6 +14,7 @@ from slipstream import _native
 from slipstream.augment.followers import Followers, cut_mask, move_boxes, move_points
 from slipstream.augment.geometry import Windows
 from slipstream.errors import UsageError
+from slipstream.loader.bad_samples import Refusal
 from slipstream.loader.memory import Memory
 from slipstream.loader.readers import Column, Errors, Pictures
 
@@ -164,6 +165,6 @@ def _as_rows(
         kind = (
             f"{value.dtype}{list(value.shape)}" if isinstance(value, torch.Tensor) else "no array"
         )
-        errors.setdefault(place, f'field "{name}" is {kind}, expected [K, {numbers}]')
+        errors.setdefault(place, Refusal(f'field "{name}" is {kind}, expected [K, {numbers}]'))
         return np.empty((0, numbers))
     return value.numpy().astype(np.float64)

@@ -13,6 +13,7 @@ from slipstream.augment.finish import Finish, byte_values
 from slipstream.augment.geometry import Windows
 from slipstream.augment.lowering import Lowered
 from slipstream.cuda.decoder import Decoder
+from slipstream.loader.bad_samples import Refusal
 from slipstream.loader.balance import Balance
 from slipstream.loader.engine import Engine, as_numbers
 from slipstream.loader.following import Moved
@@ -165,7 +166,7 @@ class GpuEngine(Engine):
                     errors.setdefault(first + k, undecodable(status))
             first = slices.end
         for k, reason in windows.refused.items():
-            errors.setdefault(k, reason)
+            errors.setdefault(k, Refusal(reason))
         return sorted(left - errors.keys())
 
     def _wait(self, stream: torch.cuda.Stream) -> None:

@@ -19,16 +19,18 @@ from torch.utils.data import (
     default_collate,
 )
 
+from slipstream.cpu import usable_cores
 from slipstream.errors import UsageError
 from slipstream.loader.auto import AutoCount, auto_count
 from slipstream.loader.bad_samples import POLICIES, BadSamples
 from slipstream.loader.choice import Choice
+from slipstream.loader.decoding import check_device, decode_line
 from slipstream.loader.iterator import LoaderIterator
 from slipstream.loader.lightning import note_arguments, note_end
 from slipstream.loader.memory import RecycledMemory, SlotShelf
 from slipstream.loader.plan import Plan, Task
 from slipstream.loader.ranks import rank_and_world
-from slipstream.loader.route import TORCH, choose, with_transform
+from slipstream.loader.route import ENGINE, ROWS, TORCH, choose, with_transform
 from slipstream.loader.sampler import OrderedSampler, ShuffledSampler
 from slipstream.loader.state import Position
 from slipstream.loader.static import StaticBatch
@@ -67,6 +69,8 @@ class Loader(DataLoader[T_co]):
     [0, 1, 2, 3, 4, 5]
     """
 
+    _is_made = False
+
     def __init__(  # noqa: PLR0913, PLR0917  torch's own, and ours by keyword
         self,
         dataset: Dataset[Any],
@@ -100,6 +104,7 @@ class Loader(DataLoader[T_co]):
         }
         noted = note_arguments(self, given)
         _check_own_arguments(seed, on_error, decode)
+        check_device(device, decode)
         dataset = with_transform(dataset, transform, seed)
         workers = auto_count("num_workers", num_workers)
         if isinstance(workers, AutoCount) and prefetch_factor is None:
@@ -168,6 +173,8 @@ class Loader(DataLoader[T_co]):
         self._balance: Any = None
         self._memory = RecycledMemory(keep=8)
         self._shelf = SlotShelf()
+        self._is_made = True
+        self.check_worker_number_rationality()
         if noted:
             note_end(self)
 
@@ -204,6 +211,15 @@ class Loader(DataLoader[T_co]):
         if isinstance(self.dataset, IterableDataset):
             return super().__len__()
         return len(super()._index_sampler)
+
+    def check_worker_number_rationality(self) -> None:
+        """torch's warning of more processes than cores; not where threads do the work."""
+        # torch asks while it makes its part; which way batches take is known when all is made.
+        if not self._is_made:
+            return
+        has_many = int(self.num_workers) > usable_cores()
+        if has_many and choose(self).kind not in (ENGINE, ROWS):
+            super().check_worker_number_rationality()
 
     @property
     def _index_sampler(self) -> Any:
@@ -302,7 +318,7 @@ class Loader(DataLoader[T_co]):
 
     def __repr__(self) -> str:
         """The dataset, the way its batches take, and why."""
-        return self.choice.describe(self)
+        return self.choice.describe(self, decode_line(self))
 
     __str__ = __repr__
 

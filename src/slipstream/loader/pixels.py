@@ -11,6 +11,7 @@ from PIL import Image
 from slipstream.augment.geometry import Windows
 from slipstream.augment.pillow import apply as apply_by_pillow
 from slipstream.errors import CorruptDataset
+from slipstream.loader.bad_samples import Refusal
 from slipstream.loader.readers import Errors, Pictures
 from slipstream.store.images import decode_rows, decode_whole, status_text
 
@@ -33,7 +34,7 @@ def decode_windows(
         if k not in errors and k not in windows.refused:
             _decode_padded(rows, windows, k, out, errors)
     for k, reason in windows.refused.items():
-        errors.setdefault(k, reason)
+        errors.setdefault(k, Refusal(reason))
 
 
 def undecodable(status: int) -> str:

@@ -1,6 +1,7 @@
 """Which way a loader's batches take, and why."""
 
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
 
 from slipstream.augment.lowering import Lowered, lower
+from slipstream.augment.ops import Op
 from slipstream.errors import UsageError
 from slipstream.loader.readers import FileReader, FolderReader, PackedReader, Reader
 from slipstream.loader.samples import TransformedDataset
@@ -54,7 +56,23 @@ def with_transform(dataset: Any, transform: object, seed: int) -> Any:
         )
     if not reader.pictures:
         raise UsageError(f"transform is for pictures, and {dataset!r} holds none.")
-    return TransformedDataset(dataset, reader, lower(transform, exact=False), seed=seed)
+    lowered = lower(transform, exact=False)
+    _warn_of_python(lowered)
+    return TransformedDataset(dataset, reader, lowered, seed=seed)
+
+
+def _warn_of_python(lowered: Lowered) -> None:
+    """Whoever writes transforms of their own knows that these run in Python. Of ours nobody would
+    expect it.
+    """
+    if not lowered.rest or not all(isinstance(transform, Op) for transform in lowered.rest):
+        return
+    warnings.warn(
+        f"{type(lowered.rest[0]).__name__} runs in Python, sample by sample, and so does all behind"
+        f" it: {lowered.why}. Write crops and a resize first, then flips, then all else; or give"
+        " num_workers, so that worker processes run them.",
+        stacklevel=4,
+    )
 
 
 def choose(loader: Any) -> Route:

@@ -14,7 +14,8 @@ from torch.utils.data import ConcatDataset, Subset
 
 from slipstream.augment.lowering import Lowered
 from slipstream.cpu import usable_cores
-from slipstream.errors import CorruptDataset, UsageError
+from slipstream.errors import UsageError
+from slipstream.loader.bad_samples import error_of
 from slipstream.loader.engine import Engine, as_numbers, draws_of_batch
 from slipstream.loader.memory import RecycledMemory
 from slipstream.loader.readers import Indices, Reader
@@ -91,7 +92,7 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
         return len(self.reader)
 
     def __getitem__(self, index: int) -> Any:
-        """One sample. Raises `CorruptDataset`."""
+        """One sample. Raises `CorruptDataset`, or `UsageError` where the transform refuses it."""
         count = len(self)
         if not -count <= index < count:
             raise IndexError(f"sample {index} of a dataset of {count}")
@@ -110,11 +111,8 @@ class TransformedDataset(torch.utils.data.Dataset[Any]):
         draws = numbers if self.places is None else self.places.draws_of(numbers)
         columns, errors = self._get_engine().read(numbers, self.epoch, draws)
         if errors:
-            place = min(errors)
-            where = self.reader.where(int(numbers[place]))
-            raise CorruptDataset(
-                errors[place], where=where, do='on_error="skip" or "substitute" goes on without it.'
-            )
+            where = self.reader.where
+            raise error_of(errors, len(numbers), lambda place: where(int(numbers[place])))
         if not self.lowered.rest:
             return [self._sample(columns, k, draws) for k in range(len(numbers))]
         # What your transforms draw depends on the sample alone, whoever runs them.

@@ -1,6 +1,7 @@
 """Packing: a source in, a dataset folder out. Can be killed at any moment and repeated."""
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -89,6 +90,8 @@ def pack_dataset(
 
     check_arguments(dataset, Path(dst), shard_bytes, workers)
     source = open_torch(dataset, fields=fields, workers=workers)
+    for remark in source.remarks:
+        warnings.warn(f"{remark[0].upper()}{remark[1:]}.", stacklevel=2)
     return pack_source(
         source, dst, shard_bytes=shard_bytes, workers=workers or 1, on_error=on_error
     )

@@ -55,4 +55,5 @@ def _dtype(field: Field, name: str) -> np.dtype[Any]:
     for id_ in field.column_ids:
         if COLUMNS[id_][0] == name:
             return np.dtype(COLUMNS[id_][1])
-    raise KeyError(f'field "{field.name}" has no column "{name}"')
+    known = ", ".join(COLUMNS[id_][0] for id_ in field.column_ids)
+    raise KeyError(f'field "{field.name}" has no column "{name}". Its columns: {known}')

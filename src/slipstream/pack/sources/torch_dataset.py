@@ -48,18 +48,22 @@ def open_torch(dataset: Any, *, fields: Declared | None, workers: int) -> Source
     layout = _find_layout(dataset, kinds)
     digest = _hash_map(dataset, layout)
     classes = _class_names(dataset, layout)
-    return MapSource(dataset, layout, len(dataset), workers, digest, classes=classes)
+    remarks = list(layout.remarks)
+    return MapSource(
+        dataset, layout, len(dataset), workers, digest, "torch dataset", classes, remarks=remarks
+    )
 
 
 @dataclass(frozen=True)
 class Layout:
     """How a sample is taken apart: `names` of its fields; `by_key` for dicts, `single` for bare
-    values.
+    values. `remarks` say what could be stored better.
     """
 
     fields: tuple[Field, ...]
     by_key: bool
     single: bool
+    remarks: tuple[str, ...] = ()
 
     def item(self, key: str, sample: Any) -> Item:
         """The sample as an item. Raises `ValueError` when it differs from the first one."""
@@ -262,7 +266,8 @@ def _open_iterable(dataset: Any, kinds: dict[str, str] | None) -> IterableSource
         layout = _layout(first, kinds)
         digest = hash_lines([type(dataset).__qualname__, _hash_sample([first], 0, layout)])
         # The same iterator goes on: a stream may not start anew.
-        return IterableSource(chain([first], samples), layout, digest)
+        remarks = list(layout.remarks)
+        return IterableSource(chain([first], samples), layout, digest, remarks=remarks)
     raise UsageError(f"{type(dataset).__name__} is empty: nothing to pack.")
 
 
@@ -333,7 +338,21 @@ def _layout(sample: Any, kinds: dict[str, str] | None) -> Layout:
         _infer(name, value, (kinds or {}).get(name, "auto"))
         for name, value in zip(names, values, strict=True)
     ]
-    return Layout(tuple(fields), by_key, single)
+    jpegs = [n for n, value in zip(names, values, strict=True) if _is_open_jpeg(value)]
+    return Layout(tuple(fields), by_key, single, tuple(map(_remark_on_pixels, jpegs)))
+
+
+def _is_open_jpeg(value: Any) -> bool:
+    """Whether Pillow has opened this from a JPEG, and nothing was made of it since."""
+    return isinstance(value, Image.Image) and value.format in ("JPEG", "MPO")
+
+
+def _remark_on_pixels(name: str) -> str:
+    return (
+        f'field "{name}" holds JPEGs that Pillow has opened: their pixels are stored, which takes'
+        " more space and has no tiles to decode alone. Let the dataset return the bytes of the file"
+        f' and pass fields={{"{name}": "jpeg", …}}'
+    )
 
 
 def _default_names(sample: Any, values: list[Any]) -> list[str]:
