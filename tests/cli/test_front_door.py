@@ -49,7 +49,8 @@ def test_names_have_a_docstring_with_an_example(name: str) -> None:
 
 # Only where torch is for CUDA: nothing else imports these.
 NEEDS_TRITON = {
-    f"slipstream.augment.{name}" for name in ("flat", "flat_kernel", "fused", "kernels")
+    f"slipstream.augment.{name}"
+    for name in ("auto_fused", "auto_kernel", "flat", "flat_kernel", "fused", "kernels")
 }
 
 

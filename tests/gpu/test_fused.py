@@ -66,6 +66,13 @@ def test_smallest_pictures(size: tuple[int, int]) -> None:
     check([*FLIPS, ColorJitter(0.4, 0.4)], pixels)
 
 
+@pytest.mark.parametrize("before", [RandAugment(), RandomErasing(1.0)])
+def test_flips_behind_what_places_pixels(before: Any) -> None:
+    pixels = torch.randint(0, 256, (16, 3, 37, 45), dtype=torch.uint8)
+    for flips in (FLIPS[:1], FLIPS):
+        check([before, *flips, ToTensor(torch.float16, torch.channels_last), NORMALIZE], pixels)
+
+
 def test_flips_are_in_the_kernel_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_itself(*_: object) -> None:
         raise AssertionError("a step runs by itself")
