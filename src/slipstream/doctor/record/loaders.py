@@ -25,6 +25,15 @@ _LOOKED_AT = 3  # batches of an iteration whose tensors are described
 active: "Session | None" = None
 
 
+def _be_quiet() -> None:
+    """In a child that was just forked: its collector may run before anything else does."""
+    if active is not None:
+        active.trace.is_on = active.log.is_on = False
+
+
+os.register_at_fork(after_in_child=_be_quiet)
+
+
 def forget_in_child() -> None:
     """In a forked worker: the recording is the parent's."""
     global active
