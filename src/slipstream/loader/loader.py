@@ -30,7 +30,7 @@ from slipstream.loader.lightning import note_arguments, note_end
 from slipstream.loader.memory import RecycledMemory, SlotShelf
 from slipstream.loader.plan import Plan, Task
 from slipstream.loader.ranks import rank_and_world
-from slipstream.loader.route import ENGINE, ROWS, TORCH, choose, with_transform
+from slipstream.loader.route import ENGINE, TORCH, choose, with_transform
 from slipstream.loader.sampler import OrderedSampler, ShuffledSampler
 from slipstream.loader.state import Position
 from slipstream.loader.static import StaticBatch
@@ -213,12 +213,12 @@ class Loader(DataLoader[T_co]):
         return len(super()._index_sampler)
 
     def check_worker_number_rationality(self) -> None:
-        """torch's warning of more processes than cores; not where threads do the work."""
+        """torch's warning of more processes than cores; not where the engine's threads do it."""
         # torch asks while it makes its part; which way batches take is known when all is made.
         if not self._is_made:
             return
         has_many = int(self.num_workers) > usable_cores()
-        if has_many and choose(self).kind not in (ENGINE, ROWS):
+        if has_many and choose(self).kind != ENGINE:
             super().check_worker_number_rationality()
 
     @property
