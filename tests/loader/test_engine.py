@@ -458,12 +458,10 @@ def test_nothing_of_torchvision_is_imported(packed: Path) -> None:
 def test_threads_are_no_worker_processes(packed: Path) -> None:
     """torch warns of more processes than cores; warnings are errors here."""
     dataset = slipstream.open_dataset(packed)
-    rows = TensorDataset(torch.arange(6))
-    for loader in (
-        slipstream.Loader(dataset, 4, num_workers=999, transform=[Resize((8, 8))]),
-        slipstream.Loader(rows, 4, num_workers=999),
-    ):
-        assert "threads: " in str(loader)
-    with pytest.warns(UserWarning, match="will create 999 worker processes") as told:
-        slipstream.Loader(list(range(6)), 4, num_workers=999)
-    assert len(told) == 1
+    loader = slipstream.Loader(dataset, 4, num_workers=999, transform=[Resize((8, 8))])
+    assert "threads: " in str(loader)
+    # Of its own datasets torch promises the warning.
+    for data in (TensorDataset(torch.arange(6)), list(range(6))):
+        with pytest.warns(UserWarning, match="will create 999 worker processes") as told:
+            slipstream.Loader(data, 4, num_workers=999)
+        assert len(told) == 1
