@@ -56,6 +56,13 @@ class GpuEngine(Engine):
         self._slot_bytes = slot_bytes
         self._decoder = Decoder(device)
 
+    def make(self, task: Task, epoch: int) -> Made:
+        """As `Engine.make`: a group of one."""
+        (made,) = self.make_group([task], epoch)
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
     def make_group(self, tasks: Sequence[Task], epoch: int) -> list[Made | BaseException]:
         """Batches read and decoded together: what Python and the kernels' launches take is shared.
         All work on the device has ended: any stream may use them.

@@ -26,7 +26,6 @@ class Trace:
         self.current = ""  # the innermost kind, for the sampler
         self.loop_code: CodeType | None = None  # of the function that calls the optimizer
         self.spans: list[Span] = []
-        self.most = _MOST_SPANS  # that are kept: the first ones
         self.device_clock: DeviceClock | None = None
         self._thread = threading.get_ident()
         self._calls: dict[tuple[str, Any, int], Call] = {}
@@ -101,7 +100,7 @@ class OpenSpan:
         trace.current = self._outer
         if self._before is not None and trace.device_clock is not None:
             span.device = (self._before, trace.device_clock.mark())
-        if len(trace.spans) < trace.most:
+        if len(trace.spans) < _MOST_SPANS:
             trace.spans.append(span)
 
 
