@@ -47,12 +47,13 @@ def doctor(
 
     from slipstream.doctor.capture import save_capture
     from slipstream.doctor.html import write_page
-    from slipstream.doctor.launch import launch, parse_target
+    from slipstream.doctor.launch import launch
     from slipstream.doctor.page import page_of
     from slipstream.doctor.report import make_report
     from slipstream.doctor.text import print_report
+    from slipstream.launch import parse_target
 
-    target = parse_target(context.args)
+    target = parse_target(context.args, "doctor")
     if steps is None and seconds is None and not full:
         steps, seconds = _STEPS, _SECONDS
     if full and examine:

@@ -77,7 +77,8 @@ class diagnose:
             raise UsageError(f"Give a function to run, got {type(function).__name__}.")
         if steps is None and seconds is None:
             steps, seconds = _STEPS, _SECONDS
-        from slipstream.doctor.record.session import Session, WindowEnded
+        from slipstream.doctor.record.session import Session
+        from slipstream.launch import WindowEnded
 
         name = getattr(function, "__qualname__", type(function).__name__)
         session = Session(name, steps=steps, seconds=seconds)

@@ -8,9 +8,9 @@ import torch
 
 from slipstream.doctor.capture import CALL, COPY, SYNC
 from slipstream.doctor.record.machine import cuda_is_in_use
-from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.places import is_users
 from slipstream.doctor.record.trace import Trace
+from slipstream.patches import Patches
 
 _HIDDEN = ("masked_select", "unique", "nonzero", "argwhere", "bincount")
 _TIMERS = ("time", "perf_counter", "monotonic", "process_time")

@@ -16,8 +16,8 @@ import torch
 
 from slipstream.doctor.attribute import step_times
 from slipstream.doctor.capture import Rung, Span
-from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.rungs import AS_IT_IS, COLD_FILES, COLLATE_ONLY, SAME_SAMPLES, Rungs
+from slipstream.patches import Patches
 
 if TYPE_CHECKING:
     from slipstream.doctor.record.session import Session

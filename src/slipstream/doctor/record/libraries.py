@@ -4,8 +4,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.stages import StageLog
+from slipstream.patches import Patches
 
 # module, path to the attribute in it, stage
 _FUNCTIONS = (

@@ -16,11 +16,11 @@ from slipstream.doctor.record import counters
 from slipstream.doctor.record.conversions import time_conversions
 from slipstream.doctor.record.libraries import time_libraries
 from slipstream.doctor.record.mailbox import Mailbox
-from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.rungs import COLD_FILES, Rungs, evict
 from slipstream.doctor.record.sampler import Sampler
 from slipstream.doctor.record.stages import StageLog
 from slipstream.doctor.record.transforms import time_classes, time_functions
+from slipstream.patches import Patches
 
 _KEPT_BATCHES = 2000
 _MOST_PATHS = 20_000

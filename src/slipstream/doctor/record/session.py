@@ -31,7 +31,6 @@ from slipstream.doctor.record.loaders import LoaderHooks
 from slipstream.doctor.record.loop import LoopHooks
 from slipstream.doctor.record.machine import cuda_is_in_use, describe_machine, describe_settings
 from slipstream.doctor.record.mailbox import read_mailbox
-from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.places import is_foreign
 from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
 from slipstream.doctor.record.rungs import Rungs
@@ -40,16 +39,12 @@ from slipstream.doctor.record.stages import StageLog
 from slipstream.doctor.record.statements import describe_statements
 from slipstream.doctor.record.trace import DeviceClock, Trace, span_cost
 from slipstream.errors import UsageError
+from slipstream.launch import WindowEnded
+from slipstream.patches import Patches
 
 _SAMPLE_S = 0.01
 _WARM_UP = 5  # batches
 _MEMORY_NS = 500_000_000
-
-
-class WindowEnded(BaseException):
-    """Enough was seen. Raised in the loop, where it asks for a batch or begins a step; no error,
-    so that what catches errors lets it through.
-    """
 
 
 class Session:

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from slipstream.doctor.record.patches import Patches
 from slipstream.doctor.record.places import place_of_callable
 from slipstream.doctor.record.stages import StageLog
+from slipstream.patches import Patches
 
 _PROBED = 6  # calls of a transform that are looked at closely
 _INNER = ("dataset", "datasets", "base", "data", "ds", "source", "inner")

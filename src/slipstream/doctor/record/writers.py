@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from slipstream.doctor.capture import CALL, SAVE
 
 if TYPE_CHECKING:  # rules ask here for names, and need no torch for that
-    from slipstream.doctor.record.patches import Patches
     from slipstream.doctor.record.trace import Trace
+    from slipstream.patches import Patches
 
 _FUNCTIONS = (
     ("builtins", "print"),

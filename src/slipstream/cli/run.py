@@ -1,0 +1,58 @@
+"""`slipstream run`: an unmodified script, made faster, and proved to do the same."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def run(
+    context: typer.Context,
+    allow: Annotated[
+        str,
+        typer.Option(help="exact: results stay the same bit for bit. numeric: they may round."),
+    ] = "exact",
+    only: Annotated[str, typer.Option(help="Take these fixes alone: a,b")] = "",
+    skip: Annotated[str, typer.Option(help="Leave these fixes out: a,b")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Try the fixes and say what they bring, no more.")
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Print the changes to your source that make it so.")
+    ] = False,
+    report: Annotated[Path | None, typer.Option(help="Where the result goes as JSON.")] = None,
+) -> None:
+    """Run a script with all that makes it faster, and the same results.
+
+    slipstream run train.py ARGS, or slipstream run -m package.module ARGS. The script is not
+    changed. It is tried for some steps first, as it is and with the fixes; what it writes then is
+    thrown away.
+    """
+    from rich.console import Console
+
+    from slipstream.launch import parse_target
+    from slipstream.run.choose import Wish
+    from slipstream.run.launch import run as run_fixed
+    from slipstream.run.text import print_outcome
+
+    console = Console(stderr=True, highlight=False)
+    target = parse_target(context.args, "run")
+    wish = Wish(allow, _names(only), _names(skip))
+    outcome = run_fixed(
+        target, wish, dry=dry_run or diff,
+        say=lambda line: console.print(f"slipstream: {line}", style="dim"),
+    )  # fmt: skip
+    sys.stdout.flush()
+    print_outcome(outcome, console)
+    if report is not None:
+        report.write_text(json.dumps(outcome.as_dict(), indent=1) + "\n")
+    if diff:
+        sys.stdout.write(outcome.patch)
+    if outcome.exit_code:
+        raise typer.Exit(outcome.exit_code)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

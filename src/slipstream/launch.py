@@ -1,0 +1,122 @@
+"""Runs a script in this process as Python would; output, exit code and traceback are its own."""
+
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Literal
+
+from slipstream.errors import UsageError
+
+
+class WindowEnded(BaseException):
+    """Enough was seen. Raised in the loop, where it asks for a batch or begins a step; no error,
+    so that what catches errors lets it through.
+    """
+
+
+@dataclass(frozen=True)
+class Target:
+    """A script or, with `is_module`, the name of a module, and its arguments."""
+
+    name: str
+    args: tuple[str, ...] = ()
+    is_module: bool = False
+
+    def __str__(self) -> str:
+        return f"-m {self.name}" if self.is_module else self.name
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended, and the exit code that is the script's own."""
+
+    ended: Literal["script", "window", "error", "interrupted"]
+    exit_code: int = 0
+
+
+def parse_target(arguments: Sequence[str], command: str) -> Target:
+    """Of what stands behind the options: `script.py ARGS` or `-m module ARGS`."""
+    if not arguments:
+        raise UsageError(f"Give the script to run: slipstream {command} train.py ARGS.")
+    if arguments[0] == "-m":
+        if len(arguments) < 2:
+            raise UsageError("Behind -m stands the name of a module.")
+        return Target(arguments[1], tuple(arguments[2:]), is_module=True)
+    return Target(arguments[0], tuple(arguments[1:]))
+
+
+def check_target(target: Target) -> None:
+    """Raises `UsageError` for a script that cannot be read or is none."""
+    if not target.is_module:
+        _compiled(Path(target.name))
+
+
+def run_target(target: Target) -> Ran:
+    """Run it as the main program; whatever it raises ends here."""
+    code = None if target.is_module else _compiled(Path(target.name))
+    arguments, path = sys.argv[:], sys.path[:]
+    main = sys.modules["__main__"]
+    try:
+        _run(target, code)
+    except WindowEnded:
+        return Ran("window")
+    except SystemExit as leaving:
+        return Ran("script", _exit_code(leaving))
+    except KeyboardInterrupt:
+        return Ran("interrupted", 130)
+    except BaseException as error:
+        _print_own_traceback(error)
+        return Ran("error", 1)
+    finally:
+        sys.argv[:], sys.path[:] = arguments, path
+        sys.modules["__main__"] = main
+    return Ran("script")
+
+
+def _compiled(path: Path) -> CodeType:
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"Cannot read the script {path}: {error.strerror}.") from None
+    try:
+        return compile(source, str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{path} is no Python script: {error}.") from None
+
+
+def _run(target: Target, code: CodeType | None) -> None:
+    sys.argv[:] = [target.name, *target.args]
+    if code is None:
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+        runpy.run_module(target.name, run_name="__main__", alter_sys=True)
+        return
+    sys.path.insert(0, str(Path(target.name).resolve().parent))
+    # Its own module, and it stays the main one: spawned processes and pickles look there.
+    main = ModuleType("__main__")
+    main.__file__ = target.name
+    main.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    if leaving.code is None or isinstance(leaving.code, int):
+        return leaving.code or 0
+    print(leaving.code, file=sys.stderr)  # noqa: T201
+    return 1
+
+
+def _print_own_traceback(error: BaseException) -> None:
+    """As Python prints it, without our frames."""
+    trace = error.__traceback__
+    here = __file__
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename == here or "<frozen runpy>" in str(trace.tb_frame.f_code)
+    ):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)

@@ -1,0 +1,1 @@
+"""Run: an unmodified script with its fixes applied, each one checked."""

@@ -1,0 +1,25 @@
+"""All fixes, and how they are put in place."""
+
+from collections.abc import Iterable
+
+from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.fixes import zero_grad
+
+# In the order in which they are applied.
+FIXES: tuple[Fix, ...] = (zero_grad.FIX,)
+
+
+def fix_named(name: str) -> Fix:
+    """Raises `KeyError`."""
+    return next(fix for fix in FIXES if fix.name == name)
+
+
+def apply_all(names: Iterable[str], situation: Situation) -> dict[str, Undo]:
+    """Put them in place; one that fails is left out and noted. Returns what takes each away."""
+    undo = {}
+    for name in names:
+        try:
+            undo[name] = fix_named(name).apply(situation)
+        except Exception as error:
+            situation.give_up(name, error)
+    return undo

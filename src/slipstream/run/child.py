@@ -1,0 +1,75 @@
+"""The process of a trial: `python -m slipstream.run.child SPEC`."""
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from slipstream.launch import Target, run_target
+
+
+def main() -> None:
+    """Run what the file says, and leave what was seen beside it."""
+    values = json.loads(Path(sys.argv[1]).read_text())
+    target = Target(
+        values["target"]["name"], tuple(values["target"]["args"]), values["target"]["is_module"]
+    )
+    place = Path(values["place"])
+    seed_all(values["seed"], values["shift"])
+    from slipstream.run.sandbox import Sandbox
+
+    Sandbox(place / "written").enter()
+    if values["diagnose"]:
+        _diagnose(target, values, place)
+    else:
+        _follow(target, values, place)
+
+
+def seed_all(seed: int, shift: int = 0) -> None:
+    """Generators that take their seed from the system get the same in every run of the script."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)
+    if shift:
+        own = torch.manual_seed
+
+        def shifted(given: int) -> Any:
+            return own(given + shift)
+
+        torch.manual_seed = shifted  # type: ignore[assignment]
+        torch.manual_seed(torch.initial_seed())
+
+
+def _diagnose(target: Target, values: dict[str, Any], place: Path) -> None:
+    from slipstream.doctor.capture import save_capture
+    from slipstream.doctor.launch import launch
+    from slipstream.run.trace import Trace, save_trace
+
+    launched = launch(target, steps=values["steps"], seconds=values["seconds"])
+    save_capture(launched.capture, place / "capture.json")
+    trace = Trace(ended=launched.capture.ended, exit_code=launched.exit_code)
+    save_trace(trace, place / "trace.json")
+
+
+def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
+    from slipstream.run.apply import apply_all
+    from slipstream.run.follow import Follower
+    from slipstream.run.situation import load_situation
+    from slipstream.run.trace import save_trace
+
+    if values["fixes"]:
+        situation = load_situation(Path(values["known"]))
+        apply_all(values["fixes"], situation)
+    follower = Follower(steps=values["steps"], seconds=values["seconds"])
+    follower.start()
+    ran = run_target(target)
+    trace = follower.stop()
+    trace.ended, trace.exit_code = ran.ended, ran.exit_code
+    save_trace(trace, place / "trace.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What a fix is, and what it may know."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipstream.doctor.finding import FixClass
+
+Undo = Callable[[], None]
+
+
+@dataclass
+class Situation:
+    """What is known of a script when fixes are chosen: the doctor's report and recording of it.
+
+    While the script runs, fixes write into `notes` what they did to what: {fix: [line, …]}, and
+    into `failures` what made them give up.
+    """
+
+    report: dict[str, Any]
+    capture: Any  # slipstream.doctor.capture.Capture
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the script trains on a GPU."""
+        return bool(self.capture.clock == "device")
+
+    def called(self, what: str) -> bool:
+        """Whether the loop was seen to make this call (see the doctor's `Call.what`)."""
+        return any(call.what == what for call in self.capture.calls)
+
+    def note(self, fix: str, line: str) -> None:
+        """Said once in the table, however often it happens."""
+        lines = self.notes.setdefault(fix, [])
+        if line not in lines:
+            lines.append(line)
+
+    def give_up(self, fix: str, error: BaseException) -> None:
+        """A fix failed; the caller goes on as the script would have without it."""
+        if fix in self.failures:
+            return
+        self.failures[fix] = f"{type(error).__name__}: {error}"
+        warnings.warn(
+            f"slipstream: {fix} failed and is off for the rest of this run ({self.failures[fix]})."
+            " The script goes on as written.",
+            stacklevel=2,
+        )
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One change that makes scripts faster.
+
+    `applies` says whether it helps this script, and why or why not. `apply` puts it in place, in
+    the process that runs the script and before that starts, and returns what takes it away.
+    `kind` is E where results stay the same bit for bit, N where they may round differently.
+    `what` says in a few words what it does; `cures` are rules of the doctor whose finding it
+    removes.
+    """
+
+    name: str
+    kind: FixClass
+    what: str
+    cures: tuple[str, ...]
+    applies: Callable[[Situation], tuple[bool, str]]
+    apply: Callable[[Situation], Undo]

@@ -1,0 +1,1 @@
+"""The fixes, a family per file."""

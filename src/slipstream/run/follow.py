@@ -1,0 +1,156 @@
+"""Follows a script while it runs: what `Trace` holds, at next to no cost once it has enough."""
+
+import hashlib
+import time
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from slipstream.launch import WindowEnded
+from slipstream.loader.iterator import LoaderIterator
+from slipstream.patches import Patches
+from slipstream.run.trace import Trace
+
+BATCHES = 24
+LOSSES = 64
+_MOST_ENDS = 4000
+
+
+class Follower:
+    """Hooks from `start` to `stop`. With `steps` or `seconds` it ends the script there."""
+
+    def __init__(self, *, steps: int | None = None, seconds: float | None = None) -> None:
+        self.trace = Trace()
+        self.steps = 0
+        self.last_end = 0.0
+        self._limit, self._seconds = steps, seconds
+        self._patches = Patches()
+        self._handles: list[Any] = []
+        self._losses: list[torch.Tensor] = []
+        self._iterators: dict[int, tuple[Any, int]] = {}
+        self._optimizer: int | None = None
+        self._is_inside = False
+
+    def start(self) -> None:
+        """Before the script."""
+        for kind in (_BaseDataLoaderIter, LoaderIterator):
+            self._patches.replace(kind, "__next__", self._wrap_next)
+        self._patches.replace(torch.autograd, "backward", self._wrap_backward)
+        self._handles = [
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+
+    def stop(self) -> Trace:
+        """Behind it."""
+        for handle in self._handles:
+            handle.remove()
+        self._patches.undo()
+        self._iterators.clear()
+        self.trace.losses = [_value(loss).hex() for loss in self._losses]
+        return self.trace
+
+    def _wrap_next(self, original: Any) -> Any:
+        def next_batch(iterator: Any) -> Any:
+            if self._is_inside:
+                return original(iterator)
+            self._end_window()
+            self._is_inside = True
+            try:
+                batch = original(iterator)
+            finally:
+                self._is_inside = False
+            if len(self.trace.batches) < BATCHES:
+                self.trace.batches.append((self._number(iterator), digest(batch)))
+            if self._optimizer is None:
+                self._count()
+            return batch
+
+        return next_batch
+
+    def _wrap_backward(self, original: Any) -> Any:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(self._losses) < LOSSES:
+                root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+                if root is not None:
+                    self._losses.append(root.detach().clone())
+            return original(tensors, *args, **kwargs)
+
+        return backward
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._end_window()
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._optimizer is None:
+            # What was counted so far were batches.
+            self._optimizer = id(optimizer)
+            self.trace.ends.clear()
+            self.steps = 0
+        if self._optimizer == id(optimizer):
+            self._count()
+
+    def _count(self) -> None:
+        self.steps += 1
+        self.last_end = time.perf_counter()
+        if len(self.trace.ends) < _MOST_ENDS:
+            self.trace.ends.append(self.last_end)
+
+    def _end_window(self) -> None:
+        if self._limit is not None and self.steps >= self._limit:
+            raise WindowEnded
+        if self._seconds is not None and self.trace.ends:
+            # A few steps at least: fewer tell nothing.
+            long_enough = time.perf_counter() - self.trace.ends[0] >= self._seconds
+            if long_enough and self.steps >= 8:
+                raise WindowEnded
+
+    def _number(self, iterator: Any) -> int:
+        """Of an iterator, in the order in which they were first asked; it is held, as another one
+        could get its address.
+        """
+        return self._iterators.setdefault(id(iterator), (iterator, len(self._iterators)))[1]
+
+
+def digest(batch: Any) -> str:
+    """Of all tensors and values of a batch, wherever they lie.
+
+    >>> digest([torch.zeros(2), {"a": 1}]) == digest((torch.zeros(2), {"a": 1}))
+    False
+    >>> digest(torch.zeros(2)) == digest(torch.zeros(2))
+    True
+    """
+    found = hashlib.blake2b(digest_size=16)
+    _add(found, batch)
+    return found.hexdigest()
+
+
+def _add(found: Any, value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        data = value.detach().cpu()
+        if data.layout is not torch.strided:
+            data = data.to_dense()
+        found.update(f"{data.dtype}{tuple(data.shape)}".encode())
+        found.update(data.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            found.update(repr(key).encode())
+            _add(found, item)
+    elif isinstance(value, (list, tuple)):
+        found.update(f"{type(value).__name__}{len(value)}".encode())
+        for item in value:
+            _add(found, item)
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        found.update(type(value).__name__.encode())
+        _add(found, vars(value))
+    else:
+        found.update(repr(value).encode())
+
+
+def _value(loss: torch.Tensor) -> float:
+    return float(loss.double().sum())

@@ -1,0 +1,64 @@
+"""How a run went: what is printed at its end and written with --report."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from slipstream.run.speed import Speed
+
+SCHEMA = "slipstream.run/1"
+State = Literal["applied", "skipped", "undone"]
+
+
+@dataclass
+class FixOutcome:
+    """Of one fix: what became of it, and why; `notes` are what it did."""
+
+    name: str
+    kind: str
+    state: State
+    why: str
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Outcome:
+    """Of a whole run. `checked` says what was compared, and `speed` is that of the trials; the run
+    itself made `steps_per_s`.
+    """
+
+    script: str
+    fixes: list[FixOutcome]
+    checked: str
+    speed: Speed | None = None
+    steps_per_s: float | None = None
+    ceiling_per_s: float | None = None
+    warnings: list[str] = field(default_factory=list)
+    next_command: str | None = None
+    patch: str = ""  # a unified diff of the user's source
+    exit_code: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        speed = self.speed
+        return {
+            "schema": SCHEMA,
+            "script": self.script,
+            "fixes": [
+                {
+                    "fix": fix.name,
+                    "class": fix.kind,
+                    "state": fix.state,
+                    "why": fix.why,
+                    "notes": fix.notes,
+                }
+                for fix in self.fixes
+            ],
+            "checked": self.checked,
+            "before_per_s": speed and speed.before,
+            "after_per_s": speed and speed.after,
+            "ratio": speed and {"value": speed.ratio, "low": speed.low, "high": speed.high},
+            "run_per_s": self.steps_per_s,
+            "ceiling_per_s": self.ceiling_per_s,
+            "warnings": self.warnings,
+            "next": self.next_command,
+        }

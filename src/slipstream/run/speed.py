@@ -1,0 +1,67 @@
+"""How much faster a run is than another, with an interval."""
+
+import itertools
+import random
+import statistics
+from dataclasses import dataclass
+
+from slipstream.run.trace import Trace
+
+WARM_UP = 3  # steps
+_BLOCKS = 8
+_DRAWS = 400
+_LEAST_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Steps per second before and after, and their ratio with about 95 %."""
+
+    before: float
+    after: float
+    low: float
+    high: float
+
+    @property
+    def ratio(self) -> float:
+        """Above 1: faster."""
+        return self.after / self.before
+
+
+def compare_speed(before: Trace, after: Trace) -> Speed | None:
+    """None where one of them is too short to tell."""
+    return speed_of(before.step_seconds(WARM_UP), after.step_seconds(WARM_UP))
+
+
+def speed_of(before: list[float], after: list[float]) -> Speed | None:
+    """Of the seconds that steps took.
+
+    >>> speed_of([0.2] * 10, [0.1] * 10).ratio
+    2.0
+    """
+    if min(len(before), len(after)) < _LEAST_STEPS:
+        return None
+    ratios = sorted(_resampled_ratios(before, after))
+    return Speed(
+        1 / statistics.fmean(before),
+        1 / statistics.fmean(after),
+        ratios[int(0.025 * _DRAWS)],
+        ratios[int(0.975 * _DRAWS)],
+    )
+
+
+def _resampled_ratios(before: list[float], after: list[float]) -> list[float]:
+    """Steps come in bursts, as batches do: whole stretches of them are drawn."""
+    own = random.Random(0)  # not the script's
+    one, other = _blocks(before), _blocks(after)
+    return [
+        statistics.fmean(own.choices(one, k=len(one)))
+        / statistics.fmean(own.choices(other, k=len(other)))
+        for _ in range(_DRAWS)
+    ]
+
+
+def _blocks(steps: list[float]) -> list[float]:
+    count = min(_BLOCKS, len(steps))
+    edges = [number * len(steps) // count for number in range(count + 1)]
+    return [statistics.fmean(steps[a:b]) for a, b in itertools.pairwise(edges)]

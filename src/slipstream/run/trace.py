@@ -1,0 +1,44 @@
+"""What a run leaves behind for the one who compares: batches, losses, and when steps ended."""
+
+import dataclasses
+import itertools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Trace:
+    """Plain values of one run, of the same kind for the script as it is and for the fixed one.
+
+    `batches` are digests of the first batches, each with the number of its loader in the order in
+    which loaders were first used; `losses` are what the first backward passes began with, as
+    `float.hex`; `ends` are seconds at which steps of the optimizer ended, or at which batches were
+    asked for where there is no optimizer.
+    """
+
+    batches: list[tuple[int, str]] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    ended: str = "script"  # "window", "error", "interrupted"
+    exit_code: int = 0
+
+    def step_seconds(self, skip: int) -> list[float]:
+        """What each step took, without the first ones.
+
+        >>> Trace(ends=[1.0, 3.0, 4.0]).step_seconds(skip=1)
+        [1.0]
+        """
+        return [after - before for before, after in itertools.pairwise(self.ends)][skip:]
+
+
+def save_trace(trace: Trace, path: Path) -> None:
+    """As JSON."""
+    path.write_text(json.dumps(dataclasses.asdict(trace)))
+
+
+def load_trace(path: Path) -> Trace:
+    """What `save_trace` wrote."""
+    values = json.loads(path.read_text())
+    values["batches"] = [(int(loader), str(digest)) for loader, digest in values["batches"]]
+    return Trace(**values)
