@@ -7,6 +7,7 @@ place where Pillow keeps them, and from then on the object *is* one of Pillow's.
 """
 
 import io
+import os
 from typing import Any
 
 import numpy as np
@@ -122,8 +123,10 @@ class LateImage(_Recording, Image.Image):
         _become(self, Image.Image)
         setattr(self, _CORE, value)
 
-    _im = im = property(_get_core, _set_core)
     __class__ = property(lambda self: Image.Image)
+
+
+setattr(LateImage, _CORE, property(LateImage._get_core, LateImage._set_core))
 
 
 class LateJpegFile(_Recording, JpegImageFile):
@@ -146,15 +149,18 @@ class LateJpegFile(_Recording, JpegImageFile):
         _become(self, JpegImageFile)
         setattr(self, _CORE, value)
 
-    _im = im = property(_get_core, _set_core)
     __class__ = property(lambda self: JpegImageFile)
+
+
+setattr(LateJpegFile, _CORE, property(LateJpegFile._get_core, LateJpegFile._set_core))
 
 
 def _noted(picture: Any) -> tuple[Source, Window] | None:
     """What a picture is, or None: it is Pillow's from now on."""
     own = vars(picture)
     if type(picture) is LateImage:
-        return own.get("_of")
+        noted: tuple[Source, Window] | None = own.get("_of")
+        return noted
     if (source := own.get("_source")) is None:
         source = _read(picture)
         counts.add(by_engine=source is not None)
@@ -233,13 +239,24 @@ def _read(picture: Any) -> Source | None:
     if not is_untouched or not _is_harmless(size):
         return None
     try:
-        if type(fp) is io.BytesIO:
-            return Source.of(fp.getvalue(), size)
-        fp.seek(0)
-        data = fp.read()
-        return Source.of(data, size) if type(data) is bytes else None
+        data = _bytes_of(fp)
     except Exception:  # Pillow reads it again, and says what is wrong
         return None
+    return Source.of(data, size) if type(data) is bytes else None
+
+
+def _bytes_of(fp: Any) -> Any:
+    if type(fp) is io.BytesIO:
+        return fp.getvalue()
+    if type(fp) is io.BufferedReader and type(fp.raw) is io.FileIO:
+        # Past the buffer, which would be copied twice.
+        file = fp.fileno()
+        length = os.fstat(file).st_size
+        data = os.pread(file, length, 0)
+        if len(data) == length > 0:
+            return data
+    fp.seek(0)
+    return fp.read()
 
 
 def _let_go(picture: Any) -> None:

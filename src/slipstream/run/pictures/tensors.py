@@ -1,4 +1,8 @@
-"""ToTensor and Normalize of a torchvision pipeline in one pass over the pixels, bit for bit."""
+"""ToTensor and Normalize of a torchvision pipeline in one pass over the pixels, bit for bit.
+
+Only ToTensor: what PILToTensor and ToImage make has its channels next to each other in memory,
+and so has what comes of them, which torch's own operations do as fast.
+"""
 
 import functools
 import sys
@@ -11,6 +15,7 @@ from PIL import Image
 from slipstream import _native
 from slipstream.augment.lowering import lower
 from slipstream.augment.rules import qualified_name
+from slipstream.patches import Patches
 
 _COMPOSES = {
     "torchvision.transforms.transforms": "__call__",
@@ -26,34 +31,27 @@ _NORMALIZE = (
 )
 _MOST_TABLES = 64
 _tables: dict[tuple[Any, ...], Any] = {}
-_replaced: dict[str, tuple[Any, str, Any]] = {}
+_patches = Patches()
+_seen: set[str] = set()
 
 
 def look() -> None:
     """Replace what runs a pipeline, once torchvision is imported; cheap when called often."""
     for module_name, method in _COMPOSES.items():
-        if module_name in sys.modules and module_name not in _replaced:
-            _replace(module_name, method)
+        if module_name in sys.modules and module_name not in _seen:
+            kind = getattr(sys.modules[module_name], "Compose", None)
+            if kind is not None:  # or it is being imported
+                _seen.add(module_name)
+                _patches.replace(kind, method, functools.partial(_wrap, kind))
 
 
 def undo() -> None:
     """Put torchvision's back."""
-    while _replaced:
-        kind, method, original = _replaced.popitem()[1]
-        if kind is not None:
-            setattr(kind, method, original)
+    _patches.undo()
+    _seen.clear()
 
 
-def _replace(module_name: str, method: str) -> None:
-    kind = getattr(sys.modules[module_name], "Compose", None)
-    if kind is None:
-        return  # it is being imported
-    original = vars(kind).get(method)
-    if original is None:
-        _replaced[module_name] = None, "", None
-        return
-
-    @functools.wraps(original)
+def _wrap(kind: Any, original: Any) -> Any:
     def run(compose: Any, *inputs: Any, **kwargs: Any) -> Any:
         place = None
         if type(compose) is kind and len(inputs) == 1 and not kwargs:
@@ -69,8 +67,7 @@ def _replace(module_name: str, method: str) -> None:
             value = transform(value)
         return value
 
-    _replaced[module_name] = kind, method, original
-    setattr(kind, method, run)
+    return run
 
 
 def _place_of_tensor(transforms: Any) -> int | None:

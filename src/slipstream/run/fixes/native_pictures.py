@@ -1,0 +1,43 @@
+"""`native-pictures`: JPEG files that Pillow opens are decoded by the engine."""
+
+from slipstream.run.fix import Fix, Situation, Undo
+
+NAME = "native-pictures"
+_FORMAT = "JPEG"
+
+
+def applies(situation: Situation) -> tuple[bool, str]:
+    """Where Pillow was seen to decode JPEG."""
+    formats: dict[str, int] = {}
+    for process in situation.capture.processes:
+        for kind, (count, _) in process.facts.get("pictures", {}).items():
+            formats[kind] = formats.get(kind, 0) + count
+    if not formats:
+        return False, "Pillow decodes no pictures"
+    if not formats.get(_FORMAT):
+        return False, f"Pillow decodes no JPEG, only {', '.join(sorted(formats))}"
+    return True, f"Pillow decodes JPEG ({formats[_FORMAT]:,} pictures were seen)"
+
+
+def apply(situation: Situation) -> Undo:
+    """In this process and in the workers of its loaders."""
+    from slipstream.run.pictures import counts
+    from slipstream.run.pictures.install import install
+
+    undo = install()
+
+    def undo_and_tell() -> None:
+        undo()
+        by_engine, by_pillow = counts.total()
+        if by_engine or by_pillow:
+            situation.note(
+                NAME, f"{by_engine:,} pictures by the engine, {by_pillow:,} left to Pillow"
+            )
+
+    return undo_and_tell
+
+
+FIX = Fix(
+    NAME, "E", "JPEG is decoded by the engine, and only what is used of it",
+    ("slow-decoder", "oversized-decode"), applies, apply,
+)  # fmt: skip
