@@ -1,8 +1,18 @@
-"""`zero-grad`: gradients are let go instead of being filled with zeros."""
+"""`zero-grad`: gradients are let go instead of being filled with zeros.
 
+A gradient of zeros is not the same as none: momentum and weight decay go on with it. So a parameter
+whose gradient was let go and that gets none from the next backward pass is given its zeros then.
+What differs: code that looks at a gradient before that finds None, and where a backward pass gives
+-0.0, that stays, and is not added to 0.0. Sums, products and comparisons do not tell the two
+apart; only a division by a weight that is exactly zero could.
+"""
+
+import sys
+import weakref
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
@@ -20,25 +30,111 @@ def applies(situation: Situation) -> tuple[bool, str]:
 
 def apply(situation: Situation) -> Undo:
     """Of optimizers and of modules."""
+    gradients = _Gradients(situation)
     patches = Patches()
     for owner in (torch.optim.Optimizer, torch.nn.Module):
-        patches.replace(owner, "zero_grad", _wrap)
-    return patches.undo
+        patches.replace(owner, "zero_grad", gradients.wrap_zero_grad)
+    patches.replace(torch.autograd, "backward", gradients.wrap_backward)
+    patches.replace(torch.cuda.CUDAGraph, "capture_begin", gradients.wrap_capture)
+    handle = register_optimizer_step_pre_hook(lambda *_: gradients.pay())
+
+    def undo() -> None:
+        gradients.pay()
+        handle.remove()
+        patches.undo()
+
+    return undo
 
 
-def _wrap(original: Any) -> Any:
-    def zero_grad(thing: Any, set_to_none: bool = True) -> None:
-        # Where one parameter got no gradient in this step, a zero is not nothing: momentum and
-        # weight decay go on with it.
-        original(thing, set_to_none=set_to_none or _all_have_gradients(thing))
+class _Gradients:
+    """Knows which parameters are owed zeros."""
 
-    return zero_grad
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._owed: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._is_on = True
+        alone = torch.zeros(1, requires_grad=True)
+        alone.grad = torch.zeros(1)
+        self._alone = _references(alone)
+
+    def wrap_zero_grad(self, original: Any) -> Any:
+        def zero_grad(thing: Any, set_to_none: bool = True) -> None:
+            if not self._is_on or torch.compiler.is_compiling():
+                original(thing, set_to_none=set_to_none)
+                return
+            try:
+                self._let_go(thing, owed=not set_to_none)
+            except Exception as error:
+                self._give_up(error)
+            # Of those that had to stay.
+            original(thing, set_to_none=set_to_none)
+
+        return zero_grad
+
+    def wrap_backward(self, original: Any) -> Any:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            self.pay()
+            return result
+
+        return backward
+
+    def wrap_capture(self, original: Any) -> Any:
+        """A graph of a device writes to the memory that gradients had when it was captured."""
+
+        def capture_begin(*args: Any, **kwargs: Any) -> Any:
+            self.pay()
+            self._is_on = False
+            return original(*args, **kwargs)
+
+        return capture_begin
+
+    def pay(self) -> None:
+        """Those that got no gradient since theirs was let go have one of zeros, as before."""
+        if not self._owed:
+            return
+        owed, self._owed = self._owed, {}
+        for reference in owed.values():
+            parameter = reference()
+            if parameter is not None and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def _let_go(self, thing: Any, *, owed: bool) -> None:
+        for parameter in _parameters(thing):
+            if not owed:
+                self._owed.pop(id(parameter), None)
+            elif parameter.grad is not None and self._is_free(parameter):
+                parameter.grad = None
+                self._owed[id(parameter)] = weakref.ref(parameter)
+
+    def _is_free(self, parameter: torch.Tensor) -> bool:
+        """Whether nobody else knows the gradient: a part of a larger buffer must be filled."""
+        gradient = parameter.grad
+        if gradient is None or gradient.layout is not torch.strided or gradient._is_view():
+            return False
+        whole = gradient.untyped_storage().nbytes() == gradient.nbytes
+        # Zeros that it is owed will look like the parameter.
+        whole = whole and gradient.dtype == parameter.dtype
+        whole = whole and gradient.stride() == parameter.stride()
+        del gradient
+        return whole and _references(parameter) == self._alone
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_on = False
+        self.pay()
+        self._situation.give_up(NAME, error)
 
 
-def _all_have_gradients(thing: Any) -> bool:
+def _parameters(thing: Any) -> list[torch.Tensor]:
     groups = getattr(thing, "param_groups", None)
-    parameters = thing.parameters() if groups is None else (p for g in groups for p in g["params"])
-    return all(p.grad is not None for p in parameters if p.requires_grad)
+    if groups is None:
+        return list(thing.parameters())
+    return [parameter for group in groups for parameter in group["params"]]
+
+
+def _references(parameter: torch.Tensor) -> int:
+    gradient = parameter.grad
+    return sys.getrefcount(gradient)
 
 
 FIX = Fix(

@@ -1,0 +1,111 @@
+"""`garbage-pauses`: Python's collector looks at what is new, between steps.
+
+What was made before the loop is frozen: full collections no longer go through it. Those that
+Python starts by itself, in the middle of a step, are put off and done at the end of some steps.
+They are put off, not taken away: where a script makes many objects without a step, Python still
+collects. What lives when the loop begins and becomes a ring that nobody reaches stays until the
+script makes another optimizer.
+"""
+
+import gc
+from typing import Any
+
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from slipstream.patches import Patches
+from slipstream.run.fix import Fix, Situation, Undo
+
+NAME = "garbage-pauses"
+SETTLED = 4  # steps until everything that stays has been made
+YOUNG, ALL = 10, 500  # steps between collections
+PUT_OFF = 50  # times as many objects as Python allows
+
+
+def applies(situation: Situation) -> tuple[bool, str]:
+    """Where pauses were seen that count."""
+    if not any(entry["rule"] == "garbage-collection" for entry in situation.report["findings"]):
+        return False, "Python's collector takes no time that counts"
+    return True, "Python's collector stops the loop"
+
+
+def apply(situation: Situation) -> Undo:
+    """From the first steps of the loop on."""
+    pauses = _Pauses(situation)
+    patches = Patches()
+    patches.replace(Optimizer, "__init__", pauses.wrap_make)
+    handle = register_optimizer_step_post_hook(lambda *_: pauses.after_step())
+
+    def undo() -> None:
+        handle.remove()
+        patches.undo()
+        pauses.end()
+
+    return undo
+
+
+class _Pauses:
+    """Counts steps, and collects at some of them."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._steps = 0
+        self._is_on = True
+        self._own: tuple[int, int, int] | None = None  # thresholds of the script
+        self._set: tuple[int, int, int] | None = None
+
+    def wrap_make(self, original: Any) -> Any:
+        def init(*args: Any, **kwargs: Any) -> None:
+            # Another model may be trained now, and the frozen one be garbage.
+            self.end()
+            self._steps = 0
+            original(*args, **kwargs)
+
+        return init
+
+    def after_step(self) -> None:
+        """The end of one."""
+        if not self._is_on:
+            return
+        self._steps += 1
+        try:
+            if self._steps == SETTLED:
+                self._begin()
+            elif self._own is not None:
+                self._collect()
+        except Exception as error:
+            self._is_on = False
+            self._situation.give_up(NAME, error)
+
+    def end(self) -> None:
+        """As the script had it."""
+        if self._own is None:
+            return
+        if gc.get_threshold() == self._set:
+            gc.set_threshold(*self._own)
+        self._own = None
+        gc.unfreeze()
+
+    def _begin(self) -> None:
+        if not gc.isenabled() or not gc.get_threshold()[0] or gc.get_freeze_count():
+            self._is_on = False  # the script sees to it itself
+            return
+        gc.collect()
+        gc.freeze()
+        self._own = gc.get_threshold()
+        gc.set_threshold(self._own[0] * PUT_OFF, *self._own[1:])
+        self._set = gc.get_threshold()
+
+    def _collect(self) -> None:
+        if not gc.isenabled() or gc.get_threshold() != self._set:
+            self.end()  # from here on the script sees to it itself
+            self._is_on = False
+        elif self._steps % ALL == 0:
+            gc.collect()
+        elif self._steps % YOUNG == 0:
+            gc.collect(1)
+
+
+FIX = Fix(
+    NAME, "E", "garbage is collected between steps, and only among what is new",
+    ("garbage-collection",), applies, apply,
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""`garbage-pauses`: fewer and shorter pauses, and garbage still goes."""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.run.fixes import garbage
+from tests.run.loop_kit import run_script, same_losses, situation
+
+# Many objects that stay, and in each step many new ones, some of them rings.
+LOOP = """
+import gc, time, torch, weakref
+class Ring:
+    def __init__(self): self.me = self
+table = [{"name": str(i), "tags": [i]} for i in range(60_000)]
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+paused, began, alive, most, rings = [], [0.0], [], 0, []
+def note(phase, info):
+    if phase == "start":
+        began[0] = time.perf_counter()
+    else:
+        paused.append((info["generation"], time.perf_counter() - began[0]))
+gc.callbacks.append(note)
+held = []
+for step in range(60):
+    rings = [ring for ring in rings if ring() is not None]
+    most = max(most, len(rings))
+    ring = Ring()
+    rings.append(weakref.ref(ring))
+    held.append([[step, i] for i in range(8000)])
+    del held[:-4]
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+gc.callbacks.remove(note)
+frozen, thresholds = gc.get_freeze_count(), gc.get_threshold()
+"""
+
+
+@pytest.fixture(autouse=True)
+def usual_collector() -> Any:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.enable()
+    assert gc.get_freeze_count() == 0
+
+
+def test_pauses_are_fewer_and_garbage_goes(tmp_path: Path) -> None:
+    own = gc.get_threshold()
+    _, without, _ = run_script(LOOP, tmp_path)
+    names, _ = same_losses(LOOP, tmp_path, "garbage-pauses")
+    assert names["frozen"] > 60_000
+    assert names["thresholds"][0] > own[0]
+    assert names["most"] <= 2 * garbage.YOUNG
+    assert len(names["paused"]) < len(without["paused"]) / 2
+    assert gc.get_threshold() == own
+
+
+def test_objects_without_a_step_are_still_collected(tmp_path: Path) -> None:
+    source = (
+        LOOP
+        + """
+freed = []
+class Last(Ring):
+    def __del__(self): freed.append(1)
+Last()
+more = [[i] for i in range(300_000)]
+"""
+    )
+    _, names, _ = run_script(source, tmp_path, "garbage-pauses")
+    assert names["freed"]
+
+
+def test_a_script_with_its_own_way_is_left_alone(tmp_path: Path) -> None:
+    source = LOOP.replace("held = []", "held = []; gc.disable()")
+    names, _ = same_losses(source, tmp_path, "garbage-pauses")
+    assert names["frozen"] == 0
+    assert names["paused"] == []
+
+
+def test_thresholds_that_the_script_sets_later_stay(tmp_path: Path) -> None:
+    source = LOOP.replace("    ring = Ring()", "    ring = Ring(); gc.set_threshold(900, 5, 5)")
+    _, names, _ = run_script(source, tmp_path, "garbage-pauses")
+    assert names["thresholds"] == (900, 5, 5)
+    assert gc.get_threshold() == (900, 5, 5)
+
+
+def test_another_optimizer_lets_go_of_what_was_frozen(tmp_path: Path) -> None:
+    source = (
+        LOOP.replace("table = [", "first = Ring(); gone = weakref.ref(first)\ntable = [")
+        + """
+del first
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+gc.collect()
+is_gone = gone() is None
+"""
+    )
+    _, names, _ = run_script(source, tmp_path, "garbage-pauses")
+    assert names["is_gone"]
+
+
+def test_it_applies_where_pauses_count() -> None:
+    assert garbage.applies(situation(rules=("garbage-collection",)))[0]
+    assert not garbage.applies(situation())[0]
