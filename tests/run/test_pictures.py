@@ -85,6 +85,11 @@ CHAINS: dict[str, Any] = {
     "load a copy": lambda p: (q := p.convert("RGB"), q.load())[0].resize((9, 9)),
     "pixel": lambda p: p.convert("RGB").crop((0, 0, 1, 1)).getpixel((0, 0)),
     "pixel of load": lambda p: p.convert("RGB").load()[0, 0],
+    "pixel of the file's load": lambda p: p.load()[0, 0],
+    "written through load": lambda p: (q := p.convert("RGB"), q.load().__setitem__((0, 0), 3))[0],
+    "loaded twice": lambda p: (p.load(), p.load(), p.fp, p.tile, np.asarray(p)[0, 0].tolist())[2:],
+    "loaded, then used": lambda p: (p.load(), p.filter(ImageFilter.BLUR))[1],
+    "loaded, then closed": lambda p: (p.load(), p.close(), p.convert("RGB")),
     "pixel of the file, late": lambda p: (p.convert("RGB"), p.getpixel((0, 0)))[1],
     "im of the file": lambda p: p.im,
     "im of the file, late": lambda p: (p.convert("RGB"), p.im.size)[1],
@@ -257,6 +262,8 @@ def test_chains_are_fused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(ImageFile.ImageFile, "load", None)
         with Image.open(path) as opened:
             assert type(opened) is LateJpegFile
+            opened.load()
+            assert type(opened) is LateJpegFile
             picture = opened.convert("RGB")
         assert opened.fp is None
         picture = picture.crop((10, 10, 80, 70)).resize((32, 32)).transpose(T.FLIP_LEFT_RIGHT)
@@ -339,7 +346,7 @@ def test_errors_are_pillows(
     def run() -> list[Any]:
         done: list[Any] = []
         try:
-            done.append("opened" and Image.open(path).size)
+            done.append(Image.open(path).size)
             picture = Image.open(path).convert("RGB")
             done.append("converted")
             picture = picture.crop((0, 0, 30, 20)).resize((9, 9))

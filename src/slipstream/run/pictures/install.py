@@ -8,6 +8,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from slipstream.run.fix import Undo
 from slipstream.run.pictures import counts, tensors, workers
+from slipstream.run.pictures.headers import open_alike, remember
 from slipstream.run.pictures.lazy import LateJpegFile
 
 
@@ -23,12 +24,18 @@ def install(*, in_worker: bool = False) -> Undo:
 
     @functools.wraps(original)
     def open(*args: Any, **kwargs: Any) -> Any:
-        picture = original(*args, **kwargs)
         tensors.look()
-        if type(picture) is JpegImageFile and _may_be_late(picture):
-            picture.__class__ = LateJpegFile
-        else:
-            counts.add(by_engine=False)
+        picture = header = None
+        if len(args) == 1 and not kwargs:
+            picture, header = open_alike(args[0])
+        if picture is None:
+            picture = original(*args, **kwargs)
+            if type(picture) is not JpegImageFile or not _may_be_late(picture):
+                counts.add(by_engine=False)
+                return picture
+            if header is not None:
+                remember(header, picture)
+        picture.__class__ = LateJpegFile
         return picture
 
     open._of_pillow = original  # type: ignore[attr-defined]

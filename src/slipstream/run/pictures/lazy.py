@@ -34,6 +34,19 @@ del _BLANK[_CORE]
 _set_class = vars(object)["__class__"].__set__
 
 
+class LateAccess:
+    """What `load` returns: Pillow's own, as soon as it is used. Mostly nobody does."""
+
+    def __init__(self, picture: Any) -> None:
+        self._picture = picture
+
+    def __getitem__(self, place: Any) -> Any:
+        return _plain(self._picture).load()[place]
+
+    def __setitem__(self, place: Any, colour: Any) -> None:
+        _plain(self._picture).load()[place] = colour
+
+
 class _Recording:
     """What both kinds of late pictures do."""
 
@@ -49,6 +62,10 @@ class _Recording:
         if stays and not matrix and (noted := _noted(self)) is not None:
             return _next(self, *noted, wanted)
         return Image.Image.convert(_plain(self), mode, matrix, *args, **kwargs)
+
+    def load(self) -> Any:
+        """The file is read and looked at; its pixels are still made late."""
+        return _plain(self).load() if _noted(self) is None else LateAccess(self)
 
     def copy(self) -> Image.Image:
         """Noted."""
@@ -70,18 +87,17 @@ class _Recording:
         **kwargs: Any,
     ) -> Image.Image:  # fmt: skip
         """Noted once, of the whole picture."""
-        filter = Image.Resampling.BICUBIC if resample is None else resample
+        filter = _filter(resample)
         wanted = _size(size)
         if (
             wanted is not None
+            and filter is not None
             and box is None
             and reducing_gap is None
             and not kwargs
-            and isinstance(filter, int)
-            and filter in _ENGINE_FILTERS
             and (noted := _noted(self)) is not None
         ):
-            window = noted[1].resized(*wanted, int(filter))
+            window = noted[1].resized(*wanted, filter)
             if window is not None:
                 return _next(self, noted[0], window)
         return Image.Image.resize(_plain(self), size, resample, box, reducing_gap, **kwargs)
@@ -132,10 +148,6 @@ setattr(LateImage, _CORE, property(LateImage._get_core, LateImage._set_core))
 class LateJpegFile(_Recording, JpegImageFile):
     """A `JpegImageFile` whose file is read when Pillow would decode it."""
 
-    def load(self) -> Any:
-        """By Pillow."""
-        return _plain(self).load()
-
     def close(self) -> None:
         """As Pillow's."""
         _become(self, JpegImageFile)
@@ -161,6 +173,8 @@ def _noted(picture: Any) -> tuple[Source, Window] | None:
     if type(picture) is LateImage:
         noted: tuple[Source, Window] | None = own.get("_of")
         return noted
+    if type(picture) is not LateJpegFile:
+        return None  # another thread made it Pillow's
     if (source := own.get("_source")) is None:
         source = _read(picture)
         counts.add(by_engine=source is not None)
@@ -270,15 +284,24 @@ def _sides(box: Any) -> tuple[int, int, int, int] | None:
     """Of a box for `crop`, rounded as there; None for what Pillow is to look at."""
     if not isinstance(box, (tuple, list)) or len(box) != _BOX_SIDES:
         return None
-    if all(type(side) is int for side in box):
-        return box[0], box[1], box[2], box[3]
+    left, top, right, bottom = box
+    if type(left) is int and type(top) is int and type(right) is int and type(bottom) is int:
+        return left, top, right, bottom
     try:
-        if box[2] < box[0] or box[3] < box[1]:
+        if right < left or bottom < top:
             return None
         left, top, right, bottom = map(int, map(round, box))
     except Exception:
         return None
     return left, top, right, bottom
+
+
+def _filter(resample: Any) -> int | None:
+    """The engine's number, which is Pillow's; None for what it has not."""
+    if resample is None:
+        return int(Image.Resampling.BICUBIC)
+    number = int(resample) if isinstance(resample, int) else -1
+    return number if number in _ENGINE_FILTERS else None
 
 
 def _size(size: Any) -> tuple[int, int] | None:

@@ -40,10 +40,12 @@ filter=2)
             left = width - right
         if self.flips & UPSIDE_DOWN:
             top = height - bottom
-        if self.full is not None:
-            return self._replace(left=self.left + left, top=self.top + top, size=size)
-        x, y = self.x + left, self.y + top
-        return self._replace(x=x, y=y, width=size[0], height=size[1], size=size)
+        x, y, width, height, full, in_left, in_top, _, flips, filter = self
+        if full is None:
+            x, y, (width, height) = x + left, y + top, size
+        else:
+            in_left, in_top = in_left + left, in_top + top
+        return Window(x, y, width, height, full, in_left, in_top, size, flips, filter)
 
     def resized(self, width: int, height: int, filter: int) -> "Window | None":
         """None where the engine cannot: a second resize, or one of a flipped picture, which is not
@@ -54,7 +56,7 @@ filter=2)
         if self.full is not None or self.flips or width < 1 or height < 1:
             return None
         size = width, height
-        return self._replace(full=size, size=size, filter=filter)
+        return Window(self.x, self.y, self.width, self.height, size, 0, 0, size, 0, filter)
 
     def flipped(self, flips: int) -> "Window":
         """`flips` is MIRROR, UPSIDE_DOWN or both."""
