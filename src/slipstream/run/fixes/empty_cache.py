@@ -100,7 +100,7 @@ def _host_is_short(before: int) -> bool:
 
 
 def _device_is_short(before: int) -> bool:
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     free, total = torch.cuda.mem_get_info()
     return free < SHORT * total

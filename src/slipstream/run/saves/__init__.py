@@ -1,0 +1,1 @@
+"""Files that torch.save writes while the script goes on."""

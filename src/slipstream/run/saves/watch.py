@@ -1,0 +1,108 @@
+"""Calls that could see a file before it is written: they wait for it."""
+
+import builtins
+import io
+import multiprocessing.connection
+import multiprocessing.process
+import multiprocessing.queues
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from slipstream.doctor.record.places import is_users
+from slipstream.patches import Patches
+
+# These look at one file; the others could show, move or announce any file near it.
+_LOOKS = ("stat", "lstat", "access")
+_TOUCHES = (
+    "open", "listdir", "scandir", "replace", "rename", "renames", "remove", "unlink", "rmdir",
+    "link", "symlink", "truncate", "chmod", "utime",
+)  # fmt: skip
+# What they start, or end, knows nothing of our thread.
+_LEAVES = ("_exit", "system", "kill", "execv", "execve", "posix_spawn", "posix_spawnp")
+
+_ABILITIES = (
+    os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids,
+)  # fmt: skip
+
+
+class UnderWay(Protocol):
+    """A file that a thread writes."""
+
+    is_busy: bool
+
+    def touches(self, path: Any, *, nearby: bool) -> bool:
+        """Whether a path has to do with it; `nearby`: or lies beside it."""
+
+    def finish(self) -> None:
+        """Wait until it is whole."""
+
+
+def watch(patches: Patches, file: UnderWay) -> None:
+    """Put the calls in place."""
+    for name in _LOOKS:
+        patches.replace(os, name, _by_path(file, nearby=False))
+    for name in _TOUCHES:
+        patches.replace(os, name, _by_path(file, nearby=True))
+    for owner in (builtins, io):
+        patches.replace(owner, "open", _by_path(file, nearby=True))
+    patches.replace(torch, "load", _by_path(file, nearby=True))
+    accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 keeps its own
+    if accessor is not None:
+        patches.replace(
+            accessor, "stat", lambda own: staticmethod(_by_path(file, nearby=False)(own))
+        )
+    for name in _LEAVES:
+        patches.replace(os, name, _always(file))
+    patches.replace(subprocess.Popen, "__init__", _always(file))
+    patches.replace(multiprocessing.process.BaseProcess, "start", _always(file))
+    for queue in (multiprocessing.queues.Queue, multiprocessing.queues.SimpleQueue):
+        patches.replace(queue, "put", _by_the_script(file))
+    patches.replace(multiprocessing.connection.Connection, "send", _by_the_script(file))
+
+
+def _by_path(file: UnderWay, *, nearby: bool) -> Callable[[Any], Any]:
+    def wrap(original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if file.is_busy:
+                given = (*args[:2], *kwargs.values())
+                if any(file.touches(value, nearby=nearby) for value in given):
+                    file.finish()
+            return original(*args, **kwargs)
+
+        for able in _ABILITIES:
+            if original in able:
+                able.add(call)
+        return call
+
+    return wrap
+
+
+def _always(file: UnderWay) -> Callable[[Any], Any]:
+    def wrap(original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            file.finish()
+            return original(*args, **kwargs)
+
+        return call
+
+    return wrap
+
+
+def _by_the_script(file: UnderWay) -> Callable[[Any], Any]:
+    """A loader tells its workers of batches with the same functions."""
+
+    def wrap(original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if file.is_busy and is_users(sys._getframe(1).f_code):
+                file.finish()
+            return original(*args, **kwargs)
+
+        return call
+
+    return wrap

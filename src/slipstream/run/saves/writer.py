@@ -1,0 +1,191 @@
+"""Writes one checkpoint at a time in a thread: under another name, renamed when it is whole."""
+
+import contextlib
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from slipstream.patches import Patches
+from slipstream.run.saves.snapshot import Buffers, snapshot, tensor_bytes
+from slipstream.run.saves.watch import watch
+
+_ROOM = 3  # times the bytes of a checkpoint that must be free for a copy of it
+
+
+class Refused(Exception):
+    """This one is better written as the script says."""
+
+
+class Writer:
+    """At most one file is under way: a second save waits for the first."""
+
+    def __init__(self) -> None:
+        self._buffers = Buffers()
+        self.is_busy = False
+        self._lock = threading.RLock()
+        self._looking = threading.local()
+        self._path, self._real = "", ""  # of the file under way
+        self._what: Any = None
+        self._thread: threading.Thread | None = None
+        self._failed = False
+        self._errors: list[RuntimeError] = []
+        self._save: Callable[..., None] = torch.save
+        # As they are without our watch, which would wait for the thread itself.
+        self._replace, self._mkdir, self._rmdir = os.replace, os.mkdir, os.rmdir
+        self._remove, self._chmod = os.remove, os.chmod
+        self._is_on = True
+        os.register_at_fork(before=self._before_fork)
+
+    def install(self, patches: Patches) -> None:
+        """Calls that could see the file wait for it."""
+        watch(patches, self)
+
+    def start(self, what: Any, file: Any) -> None:
+        """Begin to write; raises the error of an earlier save. Raises `Refused` or `NotPlain`
+        before anything has happened.
+        """
+        self.finish()
+        self.raise_error()
+        path = os.path.abspath(os.fspath(file))  # noqa: PTH100
+        mode = _check_target(path)
+        _check_room(tensor_bytes(what))
+        try:
+            copy = snapshot(what, self._buffers)
+        except BaseException:
+            self._buffers.clear()
+            raise
+        folder = str(Path(path).parent / f".{Path(path).name}.slipstream-{os.getpid()}")
+        self._mkdir(folder)
+        ready = _device_mark()
+        self._path, self._real = path, os.path.realpath(path)
+        self._what, self._failed, self.is_busy = copy, False, True
+        # Not a daemon: Python waits for it at its end.
+        self._thread = threading.Thread(
+            target=self._write, args=(folder, mode, ready), name="slipstream-save", daemon=False
+        )
+        self._thread.start()
+
+    def touches(self, path: Any, *, nearby: bool) -> bool:
+        """Whether a path is the file under way; where `nearby`, also what lies beside it and the
+        folders above it.
+        """
+        if not isinstance(path, (str, bytes, os.PathLike)) or self._is_own_thread():
+            return False
+        if getattr(self._looking, "is_on", False):
+            return False  # finding the real path looks at files, too
+        self._looking.is_on = True
+        try:
+            other = os.path.realpath(os.fsdecode(path))
+        finally:
+            self._looking.is_on = False
+        mine = self._real
+        if other == mine or not nearby:
+            return other == mine
+        return Path(other).parent == Path(mine).parent or mine.startswith(
+            other.rstrip(os.sep) + os.sep
+        )
+
+    def finish(self) -> None:
+        """Until no file is under way. What fails is tried once more, as the script says."""
+        if not self.is_busy or self._is_own_thread():
+            return
+        with self._lock:
+            if self._thread is None:
+                return
+            self._thread.join()
+            self.is_busy, self._thread = False, None
+            what, self._what = self._what, None
+            if self._failed:
+                self._try_again(what)
+            self._buffers.give_back()
+
+    def _try_again(self, what: Any) -> None:
+        try:
+            self._save(what, self._path)
+        except Exception as error:
+            problem = RuntimeError(f"torch.save could not write {self._path}: {error}")
+            problem.__cause__ = error
+            self._errors.append(problem)
+
+    def _is_own_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def raise_error(self) -> None:
+        """Of a save that did not work, once."""
+        if self._errors:
+            raise self._errors.pop(0)
+
+    def close(self) -> None:
+        """Wait, let go of memory, and raise what has not been raised."""
+        self.finish()
+        self._is_on = False
+        self._buffers.clear()
+        self.raise_error()
+
+    def _write(self, folder: str, mode: int | None, ready: Any) -> None:
+        path = self._path
+        # The name of the file is part of its bytes: only the folder is another one.
+        temporary = str(Path(folder) / Path(path).name)
+        try:
+            with _beside(ready):
+                self._save(self._what, temporary)
+            if mode is not None:
+                self._chmod(temporary, mode)
+            self._replace(temporary, path)
+        except Exception:
+            self._failed = True
+            with contextlib.suppress(OSError):
+                self._remove(temporary)
+        finally:
+            with contextlib.suppress(OSError):
+                self._rmdir(folder)
+
+    def _before_fork(self) -> None:
+        if self._is_on:
+            self.finish()
+
+
+def _check_target(path: str) -> int | None:
+    """The mode of a file that is replaced. A link or another's file is written, not replaced."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    is_own = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()
+    if not is_own or not os.access(path, os.W_OK):
+        raise Refused
+    return stat.S_IMODE(found.st_mode)
+
+
+def _check_room(sizes: dict[torch.device, int]) -> None:
+    for device, count in sizes.items():
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+        else:
+            free = psutil.virtual_memory().available
+        if _ROOM * count > free:
+            raise Refused
+
+
+def _device_mark() -> Any:
+    """When the copies on a device will be there."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    mark = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    mark.record()
+    return mark
+
+
+def _beside(ready: Any) -> Any:
+    """A stream of its own, so that the copies from the device do not wait for later steps."""
+    if ready is None:
+        return contextlib.nullcontext()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_event(ready)
+    return torch.cuda.stream(stream)

@@ -1,0 +1,258 @@
+"""`async-save`: the same bytes, later; nobody sees a file that is not whole."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.run.fixes import saving
+from slipstream.run.saves import writer as writer_module
+from slipstream.run.saves.snapshot import Buffers, NotPlain, snapshot
+from tests.run.loop_kit import run_script, same_losses, situation
+
+DELAY_S = 0.3
+SAVE = torch.save
+
+LOOP = """
+import torch, time
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+expected = []
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.randn(8, 64)).square().mean().backward()
+    optimizer.step()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+    torch.save(state, "FOLDER/last.pt")
+    torch.save(state, f"FOLDER/{step}.pt")
+    expected.append({name: value.clone() for name, value in model.state_dict().items()})
+"""
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What torch.save writes takes a while; the threads in which it did."""
+    threads: list[str] = []
+
+    def save(*args: Any, **kwargs: Any) -> None:
+        threads.append(threading.current_thread().name)
+        time.sleep(DELAY_S)
+        SAVE(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "save", save)
+    return threads
+
+
+@pytest.fixture
+def applied(slow_disk: list[str]) -> Iterator[None]:
+    undo = saving.apply(situation())
+    yield
+    undo()
+
+
+def took(function: Any, *args: Any) -> float:
+    began = time.perf_counter()
+    function(*args)
+    return time.perf_counter() - began
+
+
+def test_a_loop_saves_what_it_had_at_the_time(tmp_path: Path) -> None:
+    source = LOOP.replace("FOLDER", str(tmp_path))
+    names, _ = same_losses(source, tmp_path, "async-save")
+    for step, expected in enumerate(names["expected"]):
+        saved = torch.load(tmp_path / f"{step}.pt")
+        assert saved["step"] == step
+        assert all(torch.equal(saved["model"][name], expected[name]) for name in expected)
+    fixed = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    run_script(source, tmp_path)
+    assert fixed == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def checkpoints() -> dict[str, Any]:
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model(torch.randn(3, 5)).sum().backward()
+    optimizer.step()
+    base = torch.arange(20.0)
+    shared = [1, "name"]
+    return {
+        "state": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "views": [base, base[3:9], base.view(4, 5).t(), base],
+        "parameter": model[0].weight,
+        "parameters": list(model.parameters()),
+        "mixed": {"args": Namespace(lr=0.1, name="x"), 3: (shared, shared), "none": None},
+        "arrays": [np.eye(3), np.asfortranarray(np.arange(6).reshape(2, 3)), np.float32(3)],
+        "strided": np.asfortranarray(np.arange(12).reshape(3, 4))[:, ::2],
+        "empty": [torch.empty(0), {}, [], ()],
+        "kinds": [torch.ones(2, dtype=kind) for kind in (torch.bfloat16, torch.int8, torch.bool)],
+    }
+
+
+@pytest.mark.parametrize("name", list(checkpoints()))
+@pytest.mark.usefixtures("applied")
+def test_files_have_the_bytes_of_torch(tmp_path: Path, name: str, slow_disk: list[str]) -> None:
+    what = checkpoints()[name]
+    for folder in ("own", "fixed"):
+        (tmp_path / folder).mkdir()
+    SAVE(what, tmp_path / "own/model.v1.pt")
+    torch.save(what, tmp_path / "fixed/model.v1.pt")
+    fixed = (tmp_path / "fixed/model.v1.pt").read_bytes()
+    assert fixed == (tmp_path / "own/model.v1.pt").read_bytes()
+    assert slow_disk == ["slipstream-save"]
+
+
+@pytest.mark.usefixtures("applied")
+def test_the_loop_does_not_wait_and_later_changes_are_not_saved(tmp_path: Path) -> None:
+    state = {"weight": torch.zeros(3), "list": [1]}
+    assert took(torch.save, state, str(tmp_path / "a.pt")) < DELAY_S / 2
+    state["weight"] += 1
+    state["list"].append(2)
+    loaded = torch.load(tmp_path / "a.pt")
+    assert loaded["list"] == [1] and not loaded["weight"].any()
+
+
+def _link(path: Path) -> Any:
+    path.with_name("link").symlink_to(path)
+    return path.with_name("link").read_bytes()
+
+
+SEES = {
+    "load": lambda path: torch.load(path, weights_only=True),
+    "exists": lambda path: Path(path).exists() or pytest.fail("not there"),
+    "isfile": lambda path: os.path.isfile(path) or pytest.fail("not there"),  # noqa: PTH113
+    "open": lambda path: path.read_bytes(),
+    "copy": lambda path: shutil.copy(path, path.with_name("b")),
+    "replace": lambda path: path.replace(path.with_name("b")),
+    "remove": lambda path: path.unlink(),
+    "rename folder": lambda path: path.parent.rename(path.parent.with_name("other")),
+    "list": lambda path: list(path.parent.iterdir()).index(path),
+    "glob": lambda path: next(path.parent.glob("*.pt")),
+    "link": _link,
+    "marker": lambda path: path.with_name("latest").write_text(path.name),
+    "process": lambda path: subprocess.run(["test", "-s", str(path)], check=True),
+    "fork": lambda path: os.waitpid(os.fork() or os._exit(not path.exists()), 0),  # type: ignore[func-returns-value]
+    "save": lambda path: torch.save({}, path),
+}
+
+
+@pytest.mark.parametrize("name", list(SEES))
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.usefixtures("applied")
+def test_what_could_see_the_file_waits_for_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run" / "a.pt"
+    path.parent.mkdir()
+    torch.save({"weight": torch.zeros(3)}, path)
+    assert took(SEES[name], path) > DELAY_S / 2
+
+
+@pytest.mark.usefixtures("applied")
+def test_other_files_do_not_wait(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "run" / "a.pt")
+    assert took((tmp_path / "other").write_text, "x") < DELAY_S / 2
+
+
+@pytest.mark.usefixtures("applied")
+def test_what_is_not_plain_is_written_as_ever(tmp_path: Path, slow_disk: list[str]) -> None:
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
+    ring: list[Any] = []
+    ring.append(ring)
+    torch.save(ring, tmp_path / "ring.pt")
+    with (tmp_path / "file.pt").open("wb") as file:
+        torch.save({}, file)
+    assert set(slow_disk) == {"MainThread"}
+
+
+@pytest.mark.usefixtures("applied")
+def test_links_and_modes_stay(tmp_path: Path, slow_disk: list[str]) -> None:
+    target = tmp_path / "target.pt"
+    target.write_text("old")
+    (tmp_path / "link.pt").symlink_to(target)
+    torch.save({"a": 1}, tmp_path / "link.pt")
+    assert slow_disk == ["MainThread"]
+    assert (tmp_path / "link.pt").is_symlink() and torch.load(target) == {"a": 1}
+    target.chmod(0o640)
+    torch.save({"a": 2}, target)
+    assert torch.load(target) == {"a": 2}
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert slow_disk[-1] == "slipstream-save"
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_folder_that_is_not_there_is_torchs_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="does not exist"):
+        torch.save({}, tmp_path / "no" / "a.pt")
+
+
+def test_a_full_disk_is_told_by_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    undo = saving.apply(situation())
+    torch.save({"a": torch.zeros(2)}, tmp_path / "a.pt")
+    with pytest.raises(RuntimeError, match=r"a\.pt: .*No space left"):
+        torch.save({"a": torch.zeros(2)}, tmp_path / "b.pt")
+    torch.save({"a": torch.zeros(2)}, tmp_path / "c.pt")
+    with pytest.raises(RuntimeError, match=r"c\.pt: .*No space left"):
+        undo()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_a_process_waits(tmp_path: Path) -> None:
+    code = f"""
+import time, torch
+own = torch.save
+def slow(*args):
+    time.sleep(0.5)
+    own(*args)
+torch.save = slow
+from slipstream.run.fixes import saving
+from slipstream.run.fix import Situation
+saving.apply(Situation({{}}, None))
+torch.save({{"a": torch.ones(2)}}, {str(tmp_path / "a.pt")!r})
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert torch.load(tmp_path / "a.pt")["a"].sum() == 2
+
+
+def test_little_memory_writes_as_ever(
+    tmp_path: Path, slow_disk: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_ROOM", 10**15)
+    undo = saving.apply(situation())
+    torch.save({"a": torch.ones(2)}, tmp_path / "a.pt")
+    undo()
+    assert slow_disk == ["MainThread"]
+
+
+def test_buffers_are_used_again() -> None:
+    buffers = Buffers()
+    tensor = torch.arange(4.0)
+    first = snapshot([tensor, tensor[1:]], buffers)
+    assert first[0].untyped_storage().data_ptr() == first[1].untyped_storage().data_ptr()
+    buffers.give_back()
+    second = snapshot({"x": torch.ones(4)}, buffers)
+    assert second["x"].data_ptr() == first[0].data_ptr()
+    with pytest.raises(NotPlain):
+        snapshot({1, 2}, buffers)
+
+
+def test_it_applies_where_the_loop_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert saving.applies(situation("torch.save"))[0]
+    assert not saving.applies(situation())[0]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not saving.applies(situation("torch.save"))[0]
