@@ -22,7 +22,7 @@ from benchmarks.claim import Claim
 from benchmarks.machine import describe_machine
 from slipstream.doctor.attribute import attribute
 from slipstream.doctor.capture import load_capture
-from slipstream.doctor.page import pipeline_of
+from slipstream.doctor.measured import pipeline_of
 from slipstream.doctor.pipeline import with_batch_size
 from slipstream.doctor.record.session import Session
 from slipstream.doctor.simulate import simulate

@@ -30,7 +30,6 @@ from slipstream.doctor.rules import (
     workers_restarted,
 )
 from slipstream.doctor.rules.precedence import arrange
-from slipstream.doctor.rules.simulate import step_ms
 from tests.doctor.made_case import made_case, made_loader
 
 
@@ -271,18 +270,6 @@ class TestJitter:
 
         assert cost(found(0)) == pytest.approx(10, rel=0.1)
         assert found(30) == []  # they waited for a core
-
-    def test_the_simulation_knows_the_limits(self) -> None:
-        assert step_ms([20.0] * 50, 10.0, 1, 2) == pytest.approx(20)
-        assert step_ms([20.0] * 50, 10.0, 4, 2) == pytest.approx(10)
-        uneven = [1.0] * 8 + [90.0]
-        assert step_ms(uneven * 8, 10.0, 2, 1) > 14
-        assert step_ms(uneven * 9, 10.0, 2, 8) == pytest.approx(10, rel=0.1)
-
-    def test_out_of_order_nobody_waits_for_the_slow_one(self) -> None:
-        uneven = ([1.0] * 15 + [120.0]) * 4
-        in_order = step_ms(uneven, 10.0, 2, 2)
-        assert step_ms(uneven, 10.0, 2, 2, in_order=False) < in_order
 
 
 class TestPrecedence:

@@ -12,12 +12,16 @@ from slipstream.errors import UsageError
 
 _STEPS = 100
 _SECONDS = 60.0
+_LEAST_SECONDS = 3.0  # quick steps are watched for longer: lines are found by looking often
 
 
 def doctor(
     context: typer.Context,
     steps: Annotated[
-        int | None, typer.Option(help="Steps to watch; 100 if nothing is given.", min=1)
+        int | None,
+        typer.Option(
+            help="Steps to watch; 100, and 3 seconds at least, if nothing is given.", min=1
+        ),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(help="Seconds to watch, from the first step on.", min=0.1)
@@ -54,8 +58,9 @@ def doctor(
     from slipstream.launch import parse_target
 
     target = parse_target(context.args, "doctor")
+    least_seconds = 0.0
     if steps is None and seconds is None and not full:
-        steps, seconds = _STEPS, _SECONDS
+        steps, seconds, least_seconds = _STEPS, _SECONDS, _LEAST_SECONDS
     if full and examine:
         raise UsageError(
             "--full lets the script go on, which --examine cannot: it changes batches."
@@ -64,6 +69,7 @@ def doctor(
         target,
         steps=None if full else steps,
         seconds=None if full else seconds,
+        least_seconds=least_seconds,
         examines=examine,
     )
     rank = int(os.environ.get("RANK", "0"))

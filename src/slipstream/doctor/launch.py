@@ -15,8 +15,9 @@ class Launched:
 
 
 def launch(
-    target: Target, *, steps: int | None, seconds: float | None, examines: bool = False
-) -> Launched:
+    target: Target, *, steps: int | None, seconds: float | None, least_seconds: float = 0.0,
+    examines: bool = False,
+) -> Launched:  # fmt: skip
     """Run the target in this process, as its main program, and record it.
 
     Its output, its exit code and its traceback are its own. With `steps` and `seconds` it is
@@ -26,7 +27,9 @@ def launch(
     # Imported before the script's clock starts: the recorder hooks it.
     from slipstream.doctor.record.session import Session
 
-    session = Session(str(target), steps=steps, seconds=seconds, examines=examines)
+    session = Session(
+        str(target), steps=steps, seconds=seconds, least_seconds=least_seconds, examines=examines
+    )
     session.start()
     ended = "error"
     try:

@@ -60,6 +60,7 @@ class LoaderHooks:
         self._dataset_ids: dict[int, tuple[int, Any]] = {}
         self._count = 0
         self._starting: Loader | None = None
+        self.own_ns = 0  # that the loop waited for the hooks of its batches
         self._inside = False
         self._last: dict[int, Any] = {}
         self._loader_of: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -121,6 +122,7 @@ class LoaderHooks:
             known = self._iterations.get(iterator)
             if known is None:
                 return original(iterator)
+            entered = time.perf_counter_ns()
             self._session.before_batch()
             self._inside = True
             try:
@@ -143,6 +145,7 @@ class LoaderHooks:
             if self._session.examines:
                 self._last[known[0]] = batch
             self._session.after_batch(known[0])
+            self.own_ns += time.perf_counter_ns() - entered - (span.end - span.start)
             return batch
 
         return next_batch

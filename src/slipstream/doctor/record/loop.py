@@ -219,7 +219,7 @@ class LoopHooks:
         is_compiling = torch.compiler.is_compiling
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or self._in_forward or not trace.is_here:
+            if self._in_forward or is_compiling() or not trace.is_here:
                 return original(module, *args, **kwargs)
             self._in_forward = True
             try:

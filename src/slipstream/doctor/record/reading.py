@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import sys
 import time
@@ -26,8 +27,11 @@ _KEPT_BATCHES = 2000
 _MOST_PATHS = 20_000
 _KEPT_FILES = 100  # that the storage is tried with
 _WRITE_NS = 200_000_000
-_MEMORY_NS = 300_000_000  # and ever longer: it can take milliseconds
+_MEMORY_NS = 300_000_000  # and ever longer: it takes milliseconds
 _MEMORY_GROWTH = 1.5
+_WATCHED_FIRST = 3  # batches
+_MOST_WATCHING = 0.01  # of the time of batches
+_LONGEST_PERIOD = 16
 _SAMPLE_S = 0.02
 _OPEN_FLAGS = os.O_WRONLY | os.O_RDWR
 
@@ -50,13 +54,18 @@ class Reading:
         self.log = log
         self._opened = opened
         self._mailbox = mailbox
-        self._written = self._measured = self._parallel = 0
+        self._written = self._parallel = 0
+        self._measured = process.began
         self._memory_ns: float = _MEMORY_NS
         self._sampler: Sampler | None = None
         self._start_counts = counters.read_counts()
         # The hooks of a process time all that it reads; what this reading takes is its own.
         self._times: dict[str, StageTimes] = {}
         self.sample_shape: dict[int, int] = {}
+        self._watched = self._watched_busy = 0
+        self._period = 1
+        self.own_ns = 0  # what watching took beside the batches
+        self.watch_samples: Callable[[bool], None] = lambda watched: None
 
     def sample(self) -> None:
         """Look where the thread is, from now on."""
@@ -65,12 +74,19 @@ class Reading:
         self._sampler.start()
 
     def fetch(self, function: Callable[[Any], Any], index: Any) -> Any:
-        """One batch."""
+        """One batch. Where samples are so quick that timing each of them would be felt, only some
+        batches are looked into.
+        """
+        entered = _wall()
         process, log = self.process, self.log
-        outer, log.times = log.times, self._times
+        is_watched = process.batch_count < _WATCHED_FIRST or not process.batch_count % self._period
+        calls, outer = log.calls, log.times
+        log.times = self._times
         shared = self._shared_counts() if self._opened is not None else None
         start, cpu, all_cpu, delay = _wall(), _cpu(), _all_cpu(), counters.run_delay()
         try:
+            if not is_watched:
+                return self._fetch_unwatched(function, index)
             with time_conversions(log):
                 return log.call("fetch", function, index)
         finally:
@@ -84,11 +100,30 @@ class Reading:
             del process.batches[:-_KEPT_BATCHES]
             process.batch_count += 1
             process.busy += end - start
+            if is_watched:
+                self._note_watched(end - start, log.calls - calls)
             if delay is not None:
                 process.run_delay = (process.run_delay or 0) + delayed
             if isinstance(index, (list, tuple)):
                 process.samples += len(index)
             self.write(end)
+            self.own_ns += _wall() - entered - (end - start)
+
+    def _fetch_unwatched(self, function: Callable[[Any], Any], index: Any) -> Any:
+        log, stage = self.log, self.log.current
+        was_on, log.is_on, log.current = log.is_on, False, "dataset"
+        self.watch_samples(False)
+        try:
+            return function(index)
+        finally:
+            self.watch_samples(True)
+            log.is_on, log.current = was_on, stage
+
+    def _note_watched(self, took: int, calls: int) -> None:
+        self._watched += 1
+        self._watched_busy += took
+        share = calls * self.log.call_ns / max(1, took)
+        self._period = min(_LONGEST_PERIOD, max(1, math.ceil(share / _MOST_WATCHING)))
 
     def _shared_counts(self) -> tuple[int | None, ...]:
         assert self._opened is not None
@@ -109,7 +144,8 @@ class Reading:
     def write(self, now: int | None = None, *, force: bool = False) -> None:
         """Tell the recorder, not too often."""
         now = now or _wall()
-        if now - self._measured > self._memory_ns or force:
+        # Of the loop's own process the recorder knows it.
+        if self._opened is None and now - self._measured > self._memory_ns:
             self._measured = now
             self._memory_ns *= _MEMORY_GROWTH
             self._measure_memory(now)
@@ -122,7 +158,9 @@ class Reading:
     def finished(self) -> Process:
         """What is known so far."""
         process = self.process
-        process.stages = {name: times for name, times in self._times.items() if name}
+        process.stages = {
+            name: self._of_all_batches(times) for name, times in self._times.items() if name
+        }
         if self._sampler is not None:
             process.lines = self._sampler.lines()
         if self._opened is None:
@@ -136,10 +174,19 @@ class Reading:
             "transforms": self.log.transforms,
             "pictures": self.log.pictures,
             "parallel_cpu": self._parallel,
-            "call_ns": self.log.call_ns,
+            "call_ns": round(self.log.call_ns * self._watched / max(1, process.batch_count)),
             "filesystems": _filesystems(process.folders),
         }
         return process
+
+    def _of_all_batches(self, times: StageTimes) -> StageTimes:
+        """What was seen in batches that were looked into, of all."""
+        count = self.process.batch_count / max(1, self._watched)
+        time = self.process.busy / max(1, self._watched_busy)
+        return dataclasses.replace(
+            times, count=round(times.count * count), wall=round(times.wall * time),
+            cpu=round(times.cpu * time),
+        )  # fmt: skip
 
     def _measure_memory(self, now: int) -> None:
         memory = counters.memory()
@@ -239,7 +286,13 @@ def time_fetcher(fetcher: Any, reading: Reading) -> Any:
     if hasattr(fetcher, "dataset_iter"):
         fetcher.dataset_iter = _TimedIterator(fetcher.dataset_iter, reading)
     else:
-        fetcher.dataset = _TimedDataset(fetcher.dataset, reading)
+        plain, timed = fetcher.dataset, _TimedDataset(fetcher.dataset, reading)
+        fetcher.dataset = timed
+
+        def watch_samples(watched: bool) -> None:
+            fetcher.dataset = timed if watched else plain
+
+        reading.watch_samples = watch_samples
     fetcher.collate_fn = lambda samples: log.call("collate", collate, samples)
     fetcher.fetch = lambda index: reading.fetch(fetch, index)
     return fetcher

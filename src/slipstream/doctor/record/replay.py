@@ -4,10 +4,12 @@ Each entry: {"name", "now_ms": […], "then_ms": […], "where", and facts}. The
 random numbers and switches of the user's script are left as they are.
 """
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from slipstream.doctor.record.machine import cuda_is_in_use
 from slipstream.doctor.record.replay_layers import replay_layers
 from slipstream.doctor.record.replay_model import replay_suspects, replay_variants
 from slipstream.doctor.record.replay_optimizer import replay_optimizers
@@ -24,13 +26,24 @@ def replay_all(hooks: "LoopHooks") -> list[dict[str, Any]]:
     # Copies of a distributed model would talk to the other ranks.
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return []
-    watch = Stopwatch(_SECONDS)
     found: list[dict[str, Any]] = []
+    device = torch.cuda.current_device() if cuda_is_in_use() else None
+    # On a stack of its own, as short as the loop's: anomaly detection notes all of it, for every
+    # operation.
+    thread = threading.Thread(target=_replay, args=(hooks, device, found), daemon=True)
     with undisturbed():
-        for replay in (replay_layers, replay_suspects, replay_optimizers, replay_variants):
-            try:
-                found += replay(hooks, watch)
-            except Exception as error:
-                # A model that cannot be copied, or run twice, is not measured.
-                found.append({"name": "failed", "error": type(error).__name__})
+        thread.start()
+        thread.join()
     return found
+
+
+def _replay(hooks: "LoopHooks", device: int | None, found: list[dict[str, Any]]) -> None:
+    if device is not None:
+        torch.cuda.set_device(device)
+    watch = Stopwatch(_SECONDS)
+    for replay in (replay_layers, replay_suspects, replay_optimizers, replay_variants):
+        try:
+            found += replay(hooks, watch)
+        except Exception as error:
+            # A model that cannot be copied, or run twice, is not measured.
+            found.append({"name": "failed", "error": type(error).__name__})

@@ -51,12 +51,12 @@ class Session:
     """Hooks, from `start` to `stop`, of the thread that makes it. One at a time in a process."""
 
     def __init__(
-        self, script: str, *, steps: int | None, seconds: float | None, examines: bool = False,
-        light: bool = False,
+        self, script: str, *, steps: int | None, seconds: float | None, least_seconds: float = 0.0,
+        examines: bool = False, light: bool = False,
     ) -> None:  # fmt: skip
-        """The window ends after so many steps, or so long after the first; None: never. It
-        `examines` by climbing the ladder behind it; a `light` one leaves workers alone and does not
-        look at lines.
+        """The window ends after so many steps, but not before `least_seconds`, or so long after the
+        first; None: never. It `examines` by climbing the ladder behind it; a `light` one leaves
+        workers alone and does not look at lines.
         """
         if loaders.active is not None:
             raise UsageError("A recording is under way in this process already.")
@@ -65,6 +65,7 @@ class Session:
         self.patches = Patches()
         self._script = script
         self._steps, self._seconds = steps, seconds
+        self._least_seconds = least_seconds
         self._loader_hooks = LoaderHooks(self)
         self._loop_hooks = LoopHooks(self)
         self._batches: dict[int, int] = {}
@@ -251,12 +252,13 @@ class Session:
             self.trace.device_clock = DeviceClock()
 
     def _is_over(self) -> bool:
-        seen = max(max(self._batches.values(), default=0), self._optimizer_steps)
-        if self._steps is not None and seen >= self._steps + _WARM_UP:
-            return True
-        if self._seconds is None or self._first is None:
+        if self._first is None:
             return False
-        return time.perf_counter_ns() - self._first >= self._seconds * 1e9
+        seen = max(max(self._batches.values(), default=0), self._optimizer_steps)
+        seconds = (time.perf_counter_ns() - self._first) * 1e-9
+        if self._steps is not None and seen >= self._steps + _WARM_UP:
+            return seconds >= self._least_seconds
+        return self._seconds is not None and seconds >= self._seconds
 
     def _measure_memory(self, now: int) -> None:
         resident = counters.resident()
@@ -277,14 +279,17 @@ class Session:
         return max(0.1, cpu / max(1, wall))
 
     def _overhead(self, spans: list[Span], length: int) -> dict[str, Any]:
-        """What the hooks of the loop's process took of its time: counted, at the price of one."""
+        """What the hooks of the loop's process took of its time: those of batches timed, others
+        counted at the price of one, and the time of the thread that looks at lines.
+        """
         if self._first is None:
             return {}
-        stages = sum(times.count for times in self.log.times.values())
         spans_seen = sum(span.start >= self._first for span in spans)
-        cost = (spans_seen + stages) * span_cost() + self._sampler.cpu_ns - self._first_sampled
+        cost = spans_seen * span_cost() + self.log.calls * self.log.call_ns
+        cost += self._sampler.cpu_ns - self._first_sampled + self._loader_hooks.own_ns
+        cost += sum(reading.own_ns for reading in self._loader_hooks.readings)
         length -= self._first - self._began
-        return {"share": cost / max(1, length), "how": "hooks counted, and one of them timed"}
+        return {"share": cost / max(1, length), "how": "hooks timed and counted"}
 
     def _own_processes(self) -> list[Process]:
         return [reading.finished() for reading in self._loader_hooks.readings]

@@ -21,6 +21,7 @@ class StageLog:
         self.times: dict[str, StageTimes] = {}
         self.current = ""  # the stage that runs, for the sampler
         self.is_on = True
+        self.calls = 0  # that were timed
         self.took = 0  # the latest call, with all that was inside it
         self.transforms: dict[str, dict[str, Any]] = {}  # facts about them, by stage
         self.pictures: dict[str, list[int]] = {}  # decoded ones by format: [count, pixels]
@@ -64,6 +65,7 @@ class StageLog:
         times = self.times.get(name)
         if times is None:
             times = self.times[name] = StageTimes()
+        self.calls += 1
         times.count += 1
         times.wall += wall
         times.cpu += cpu

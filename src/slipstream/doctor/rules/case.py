@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from slipstream.doctor.attribute import LOADING, Attribution, Loading
 from slipstream.doctor.capture import NEXT, Call, Capture, Line
-from slipstream.doctor.rules.simulate import step_ms
+from slipstream.doctor.measured import pipeline_of
+from slipstream.doctor.pipeline import Pipeline
+from slipstream.doctor.simulate import simulate
 
 _LEAST_SHARE = 0.03
 _LEAST_MS = 0.05
@@ -78,6 +80,15 @@ class Case:
         )
         return [took for _, _, took in made]
 
+    @cached_property
+    def pipeline(self) -> Pipeline | None:
+        """What the simulation starts from; None where nothing was loaded."""
+        return pipeline_of(self.capture, self.attribution, as_it_was=True)
+
+    @cached_property
+    def _simulated(self) -> dict[Pipeline, float]:
+        return {}
+
     def step_if(
         self, share: float = 1.0, *, workers: int | None = None, prefetch: int | None = None,
         in_order: bool | None = None,
@@ -85,28 +96,24 @@ class Case:
         """The step's time, simulated, if a batch took this share of what it takes now, and with
         other settings of the loader.
         """
-        loading = self.loading
-        assert loading is not None
-        loader = loading.loader
-        count = loader.workers if workers is None else workers
-        if not count:
-            return self.rest_ms + share * loading.batch_ms
-        return max(
-            self.rest_ms + loading.hand_over_ms,
-            step_ms(
-                [share * took for took in self.batches_ms],
-                self.rest_ms + loading.hand_over_ms,
-                count,
-                prefetch or loader.prefetch or 2,
-                in_order=loader.in_order if in_order is None else in_order,
-            ),
+        now = self.pipeline
+        assert now is not None
+        then = replace(
+            now,
+            workers=now.workers if workers is None else workers,
+            prefetch=prefetch or now.prefetch,
+            in_order=now.in_order if in_order is None else in_order,
+            fetch_ms=tuple(share * ms for ms in now.fetch_ms),
         )
+        if then not in self._simulated:
+            self._simulated[then] = simulate(then).step_ms
+        return self._simulated[then]
 
     def gain_if(self, then_ms: float) -> float:
         """What a step gains if it takes so long in the simulation. Where the loop waits for longer
         than the simulation says, the rest of that is not the loader's: it is not counted.
         """
-        if self.loading is None:
+        if self.pipeline is None:
             return 0.0
         now = self.step_if()
         exposed = now - self.rest_ms
@@ -117,7 +124,7 @@ class Case:
     def gain_without(self, stage_ms: float) -> float:
         """What a step would gain if a worker's batch took so much less: exposed time only."""
         loading = self.loading
-        if loading is None or stage_ms <= 0 or loading.batch_ms <= 0:
+        if loading is None or self.pipeline is None or stage_ms <= 0:
             return 0.0
         if not loading.loader.workers:
             return min(self.waits_ms, stage_ms)
