@@ -30,6 +30,7 @@ from slipstream.doctor.simulate import simulate
 _LOOP = Path(__file__).with_name("doctor_loop.py")
 _ROUNDS = 24
 _STEPS = 15
+_RUNS = 3
 _BASE = {"workers": 1, "prefetch": 2, "batch": 16}
 _GRID = [
     {"workers": workers, "prefetch": prefetch, "batch": batch}
@@ -107,7 +108,7 @@ def measure_prediction(kind: str, times: dict[str, float], place: Path) -> Claim
     assert pipeline is not None
     errors = []
     for setting in _GRID:
-        real = statistics.median(_real(setting | times) for _ in range(3))
+        real = statistics.median(_real(setting | times) for _ in range(_RUNS))
         changed = with_batch_size(pipeline, int(setting["batch"]))
         changed = dataclasses.replace(
             changed, workers=int(setting["workers"]), prefetch=int(setting["prefetch"])
