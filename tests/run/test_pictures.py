@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageEnhance, ImageFile, ImageFilter, ImageOps, ImageStat
 from PIL.JpegImagePlugin import JpegImageFile
 
-from slipstream.run.pictures import counts
+from slipstream.run.pictures import counts, source
+from slipstream.run.pictures.install import install
 from slipstream.run.pictures.lazy import LateImage, LateJpegFile
 from slipstream.run.pictures.source import Source
 from tests.pictures import jpeg, png
@@ -33,6 +34,7 @@ CHAINS: dict[str, Any] = {
     "gray and back": lambda p: p.convert("L").convert("RGB"),
     "gray, resized, RGB": lambda p: p.resize((20, 20)).convert("RGB"),
     "with a matrix": lambda p: p.convert("RGB").convert("L", (1, 0, 0, 0)),
+    "with a matrix, to RGB": lambda p: p.convert("RGB").convert("RGB", (0, 1, 0, 0) * 3),
     "copy": lambda p: p.copy(),
     "crop": lambda p: p.convert("RGB").crop((0, 0, 1, 1)),
     "crop to nothing": lambda p: p.convert("RGB").crop((1, 1, 1, 1)),
@@ -143,6 +145,12 @@ CHAINS: dict[str, Any] = {
     "colours": lambda p: p.convert("RGB").quantize(4).getpalette(),
     "exif": lambda p: (dict(p.getexif()), dict(p.convert("RGB").getexif())),
     "info": lambda p: _without_addresses(p.convert("RGB").resize((9, 9)).info),
+    "info that changes": lambda p: (
+        p.info.update(mine=[1]),
+        q := p.copy(),
+        q.info["mine"].append(2),
+        p.info["mine"],
+    )[-1],
     "bands": lambda p: (p.getbands(), p.convert("RGB").getbands(), p.resize((3, 3)).getbands()),
     "transparent": lambda p: (p.info.update(transparency=3), p.convert("RGB"))[1].info,
 }
@@ -379,7 +387,8 @@ def test_decompression_bombs(limit: int, monkeypatch: pytest.MonkeyPatch) -> Non
             result = seen(
                 lambda: open_bytes(jpeg(80, 60)).convert("RGB").crop((0, 0, 79, 59)).resize((9, 9))
             )
-        return result, [str(warning.message) for warning in caught]
+            large = seen(lambda: open_bytes(jpeg(40, 20)).resize((90, 90)).crop((0, 0, 89, 89)))
+        return result, large, [str(warning.message) for warning in caught]
 
     alone, late = both(run)
     assert late == alone
@@ -472,6 +481,29 @@ def test_a_file_that_pillow_decodes_otherwise_is_left_to_it() -> None:
         assert Source.of(FILES[name], picture.size) is not None
     for name in ("cut", "without its end", "bad table", "marker in the scan"):
         assert Source.of(DAMAGED[name], (60, 40)) is None
+
+
+def test_what_goes_wrong_in_the_engine_is_done_by_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    want = open_bytes(FILES["4:2:0"]).convert("RGB").crop((5, 6, 70, 80)).resize((31, 20))
+    want = want.crop((1, 2, 30, 19)).transpose(T.ROTATE_180)
+    with late_pictures():
+        picture = open_bytes(FILES["4:2:0"]).convert("RGB").crop((5, 6, 70, 80)).resize((31, 20))
+        picture = picture.crop((1, 2, 30, 19)).transpose(T.ROTATE_180)
+        monkeypatch.setattr(source, "_decode", None)
+        assert shown(picture) == shown(want)
+        assert shown(open_bytes(FILES["4:4:4"]).convert("RGB"))[1] == (97, 61)
+
+
+def test_pillow_goes_on_where_late_pictures_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Exception] = []
+    undo = install(give_up=told.append)
+    try:
+        monkeypatch.setattr("slipstream.run.pictures.install.open_alike", None)
+        kinds = [type(open_bytes(FILES["4:4:4"])) for _ in range(3)]
+    finally:
+        undo()
+    assert len(told) == 1 and isinstance(told[0], TypeError)
+    assert kinds[1:] == [JpegImageFile] * 2
 
 
 def test_undone() -> None:

@@ -113,7 +113,10 @@ def test_not_fused(lib: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Non
         pass
 
     to_tensor, normalize = standins.v1.ToTensor(), standins.v1.Normalize(MEAN, STD)
+    hooked = standins.v1.Normalize(MEAN, STD)
+    hooked._forward_hooks = {0: print}
     cases = {
+        "hooks": (lib.v1([to_tensor, hooked]), [0]),
         "own Normalize": (lib.v1([to_tensor, Own(MEAN, STD)]), [1]),
         "own ToTensor": (lib.v1([OwnTensor(), normalize]), []),
         "own Compose": (OwnCompose([to_tensor, normalize]), []),

@@ -24,7 +24,7 @@ def apply(situation: Situation) -> Undo:
     from slipstream.run.pictures import counts
     from slipstream.run.pictures.install import install
 
-    undo = install()
+    undo = install(give_up=lambda error: situation.give_up(NAME, error))
 
     def undo_and_tell() -> None:
         undo()

@@ -76,7 +76,7 @@ def open_alike(fp: Any) -> tuple[Any, Header | None]:
         file = open(os.fspath(fp), "rb") if is_path else fp  # noqa: PTH123, SIM115  as Pillow does
         file.seek(0)
         header = header_of(file.read(_HEAD_BYTES) if type(file) is io.BytesIO else file.peek())
-        if header is not None and _is_harmless(header.size):
+        if header is not None and is_harmless(header.size):
             picture = _opened(header, file, os.fspath(fp) if is_path else None)
     except Exception:
         picture = None
@@ -100,13 +100,15 @@ def _opened(header: Header, file: Any, filename: Any) -> Any:
     return picture
 
 
-def _is_harmless(size: tuple[int, int]) -> bool:
+def is_harmless(size: tuple[int, int]) -> bool:
     """Whether Pillow does not warn of a decompression bomb."""
     return Image.MAX_IMAGE_PIXELS is None or size[0] * size[1] <= Image.MAX_IMAGE_PIXELS
 
 
 def remember(header: Header, picture: Any) -> None:
-    """Pillow has opened this picture, and nobody else has seen it yet."""
+    """A picture was opened, and nobody else has seen it yet."""
+    if header.key in _known:
+        return
     attributes = dict(vars(picture))
     tile = attributes["tile"]
     is_usual = (

@@ -1,6 +1,7 @@
 """Puts late pictures in the place of those that Pillow opens."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from PIL import Image
@@ -8,39 +9,52 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from slipstream.run.fix import Undo
 from slipstream.run.pictures import counts, tensors, workers
-from slipstream.run.pictures.headers import open_alike, remember
+from slipstream.run.pictures.headers import Header, open_alike, remember
 from slipstream.run.pictures.lazy import LateJpegFile
 
 
-def install(*, in_worker: bool = False) -> Undo:
+def _quietly(error: Exception) -> None:
+    """Nobody is told."""
+
+
+def install(*, in_worker: bool = False, give_up: Callable[[Exception], None] = _quietly) -> Undo:
     """From now on `PIL.Image.open` gives pictures that the engine decodes late, where it can, in
     this process and in the workers of its DataLoaders. Twice is once.
+
+    If something goes wrong in here, `give_up` is told, and Pillow does it all from then on.
     """
     if hasattr(Image.open, "_of_pillow"):
         return lambda: None
     original = Image.open
+    is_on = True
     if not in_worker:
         counts.start()
 
     @functools.wraps(original)
     def open(*args: Any, **kwargs: Any) -> Any:
-        tensors.look()
+        nonlocal is_on
+        if not is_on:
+            return original(*args, **kwargs)
         picture = header = None
-        if len(args) == 1 and not kwargs:
-            picture, header = open_alike(args[0])
+        try:
+            tensors.look()
+            if len(args) == 1 and not kwargs:
+                picture, header = open_alike(args[0])
+        except Exception as error:
+            is_on = False
+            give_up(error)
         if picture is None:
             picture = original(*args, **kwargs)
-            if type(picture) is not JpegImageFile or not _may_be_late(picture):
-                counts.add(by_engine=False)
-                return picture
-            if header is not None:
-                remember(header, picture)
-        picture.__class__ = LateJpegFile
-        return picture
+        try:
+            return _late(picture, header)
+        except Exception as error:
+            is_on = False
+            give_up(error)
+            return picture
 
     open._of_pillow = original  # type: ignore[attr-defined]
     Image.open = open
-    put_back = workers.follow() if not in_worker else None
+    put_back = None if in_worker else workers.follow()
 
     def undo() -> None:
         if Image.open is open:
@@ -52,6 +66,15 @@ def install(*, in_worker: bool = False) -> Undo:
     return undo
 
 
-def _may_be_late(picture: Any) -> bool:
-    """Progressive files have to be decoded whole, which Pillow does as fast."""
-    return picture.mode in ("RGB", "L") and "progressive" not in picture.info
+def _late(picture: Any, header: Header | None) -> Any:
+    """The picture, late if it can be. Progressive files are not: they have to be decoded whole,
+    which Pillow does as fast.
+    """
+    is_plain = type(picture) is JpegImageFile and picture.mode in ("RGB", "L")
+    if not is_plain or "progressive" in picture.info:
+        counts.add(by_engine=False)
+        return picture
+    if header is not None:
+        remember(header, picture)
+    picture.__class__ = LateJpegFile
+    return picture

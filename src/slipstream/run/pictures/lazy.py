@@ -15,6 +15,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from slipstream.run.pictures import counts
+from slipstream.run.pictures.headers import is_harmless
 from slipstream.run.pictures.source import Pixels, Source
 from slipstream.run.pictures.window import MIRROR, UPSIDE_DOWN, Window
 
@@ -31,6 +32,7 @@ _MOST_PIXELS = 1 << 28
 _BLANK = dict(vars(Image.Image()))
 _CORE = "_im" if "_im" in _BLANK else "im"
 del _BLANK[_CORE]
+_copied_info = getattr(Image.Image, "_copy_info", lambda picture: picture.info.copy())
 _set_class = vars(object)["__class__"].__set__
 
 
@@ -78,7 +80,7 @@ class _Recording:
         """Noted where the box lies inside."""
         if (sides := _sides(box)) is not None and (noted := _noted(self)) is not None:
             window = noted[1].cropped(*sides)
-            if window is not None and _is_harmless(window.size):
+            if window is not None and is_harmless(window.size):
                 return _next(self, noted[0], window)
         return Image.Image.crop(_plain(self), box)
 
@@ -207,7 +209,7 @@ def _next(picture: Any, source: Source, window: Window, mode: str = "") -> Image
     own = vars(late)
     own.update(_BLANK)
     own["_mode"], own["_size"] = mode or picture._mode, window.size
-    own["info"] = {k: v.copy() if isinstance(v, list) else v for k, v in picture.info.items()}
+    own["info"] = _copied_info(picture)
     own["_of"] = source, window
     return late
 
@@ -250,13 +252,13 @@ def _read(picture: Any) -> Source | None:
         and own["_mode"] in ("RGB", "L")
         and tile[0][3] in ((own["_mode"], ""), own["_mode"])
     )
-    if not is_untouched or not _is_harmless(size):
+    if not is_untouched:
         return None
     try:
         data = _bytes_of(fp)
+        return Source.of(data, size) if type(data) is bytes else None
     except Exception:  # Pillow reads it again, and says what is wrong
         return None
-    return Source.of(data, size) if type(data) is bytes else None
 
 
 def _bytes_of(fp: Any) -> Any:
@@ -311,8 +313,3 @@ def _size(size: Any) -> tuple[int, int] | None:
     if type(width) is not int or type(height) is not int or width < 1 or height < 1:
         return None
     return (width, height) if width * height <= _MOST_PIXELS else None
-
-
-def _is_harmless(size: tuple[int, int]) -> bool:
-    """Whether Pillow does not warn of a decompression bomb."""
-    return size[0] * size[1] <= (Image.MAX_IMAGE_PIXELS or _MOST_PIXELS)

@@ -44,16 +44,22 @@ class Source:
 
     def pixels(self, window: Window) -> Pixels:
         """uint8[height, width, 3], equal to Pillow's, to be read only. Raises what Pillow does."""
-        if self._by_pillow is None and self._whole is None:
-            if not self._is_used:
-                self._is_used = True
-                found = _decode(self.data, window)
-                if found is not None:
-                    return found
-            self._whole = _decode(self.data, Window.whole(*self.size))
-        if self._whole is not None:
-            return _window_of(self._whole, window)
+        if self._by_pillow is None:
+            try:
+                found = self._by_engine(window)
+            except Exception:  # whatever it is, Pillow can do it
+                found = None
+            if found is not None:
+                return found
         return _window_by_pillow(self._opened_by_pillow(), window)
+
+    def _by_engine(self, window: Window) -> Pixels | None:
+        if self._whole is None and not self._is_used:
+            self._is_used = True
+            return _decode(self.data, window)
+        if self._whole is None:
+            self._whole = _decode(self.data, Window.whole(*self.size))
+        return None if self._whole is None else _window_of(self._whole, window)
 
     def _opened_by_pillow(self) -> Image.Image:
         """Damaged pixels, at which Pillow makes up others."""
@@ -67,15 +73,12 @@ def _decode(data: bytes, window: Window) -> Pixels | None:
     width, height = window.size
     out = np.empty((1, height, width, 3), dtype=np.uint8)
     full = window.full
-    try:
-        status = _native.decode_batch(
-            [data], _FIRST, _START, np.array([len(data)], dtype=np.uint64), _A_FILE, None,
-            np.array([window[:4]], dtype=np.int32), _FLIPS[window.flips],
-            None if full is None else np.array([(*full, window.left, window.top)], dtype=np.int32),
-            out, window.filter, pass_order(), 1,
-        )  # fmt: skip
-    except (MemoryError, TypeError, ValueError):
-        return None
+    status = _native.decode_batch(
+        [data], _FIRST, _START, np.array([len(data)], dtype=np.uint64), _A_FILE, None,
+        np.array([window[:4]], dtype=np.int32), _FLIPS[window.flips],
+        None if full is None else np.array([(*full, window.left, window.top)], dtype=np.int32),
+        out, window.filter, pass_order(), 1,
+    )  # fmt: skip
     pixels: Pixels = out[0]
     return pixels if status[0] == _native.STATUS_OK else None
 
