@@ -1,0 +1,1 @@
+"""Evaluation that provably never learns."""

@@ -1,0 +1,82 @@
+"""Whether a call of a model changes nothing, so that it can be made once more to compare."""
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves
+
+_KEPT_APART = ("_parameters", "_buffers", "_modules")
+
+
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Whether somebody looks on."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+
+
+def state_of(module: torch.nn.Module, given: Any) -> list[Any]:
+    """What a call could change: parameters, buffers, attributes, inputs, random streams. Two of
+    them are equal if it did not.
+    """
+    state: list[Any] = []
+    for part in module.modules():
+        for name, value in vars(part).items():
+            if name not in _KEPT_APART:
+                state.append((name, id(value), _size(value)))
+        tensors = (*part._parameters.values(), *part._buffers.values())
+        state += [(id(tensor), tensor._version) for tensor in tensors if tensor is not None]
+    inputs = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    state += [tensor._version for tensor in inputs if not tensor.is_inference()]
+    return [*state, *_random_states()]
+
+
+def signature(module: torch.nn.Module, given: Any) -> Any:
+    """Of what may choose another way to compute: shapes, types and where things lie."""
+    described = tuple(
+        (tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad)
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+        else (type(leaf), leaf if isinstance(leaf, (bool, int, float, str)) else None)
+        for leaf in tree_leaves(given)
+    )
+    parameter = next(module.parameters(), None)
+    kind = None if parameter is None else (parameter.dtype, parameter.device)
+    return (described, kind, torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"))
+
+
+def are_equal(one: Any, other: Any) -> bool:
+    """Bit for bit, in the same kinds of containers."""
+    ones, others = tree_leaves(one), tree_leaves(other)
+    return (
+        type(one) is type(other)
+        and len(ones) == len(others)
+        and all(_is_equal(a, b) for a, b in zip(ones, others, strict=True))
+    )
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return type(one) is type(other) and bool(one == other)
+    if one.layout is not torch.strided or other.layout is not torch.strided:
+        return False
+    if one.dtype != other.dtype or one.shape != other.shape or one.stride() != other.stride():
+        return False
+    # As bytes: values that are no numbers equal nothing, and 0.0 equals -0.0.
+    return torch.equal(_bytes(one), _bytes(other))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _size(value: Any) -> int | None:
+    return len(value) if isinstance(value, (list, dict, set)) else None
+
+
+def _random_states() -> list[Any]:
+    states: list[Any] = [torch.get_rng_state().numpy().tobytes(), random.getstate()]
+    # The position; the numbers are too many.
+    states.append(np.random.get_state(legacy=False)["state"]["pos"])
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states.append(torch.cuda.get_rng_state().numpy().tobytes())
+    return states

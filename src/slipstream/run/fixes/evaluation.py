@@ -1,0 +1,190 @@
+"""`inference-mode`: evaluation that never learns runs without a graph.
+
+A call of a model in evaluation mode, with gradients on, runs under torch.no_grad where all of this
+holds: the source of the function that makes it keeps the result to itself and has nothing to do
+with gradients; the graphs of the first calls were all gone before the next backward pass; and the
+same call without gradients gave the same bits, tried once for each shape of input. Not
+torch.inference_mode, whose tensors autograd refuses for ever.
+"""
+
+import sys
+import weakref
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from slipstream.doctor.attribute import attribute
+from slipstream.doctor.record.places import is_users, place_of
+from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.eval_with_grad import wasted_passes
+from slipstream.patches import Patches
+from slipstream.run.evaluating.flow import keeps_to_itself
+from slipstream.run.evaluating.purity import are_equal, has_hooks, signature, state_of
+from slipstream.run.fix import Fix, Situation, Undo
+
+NAME = "inference-mode"
+WATCHED = 4  # calls whose graphs must be seen to go
+_MOST_SHAPES = 8
+_OTHER = (torch.jit.ScriptModule, torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+
+
+def applies(situation: Situation) -> tuple[bool, str]:
+    """Where passes were seen that nothing learns from."""
+    capture = situation.capture
+    wasted = wasted_passes(Case(capture, attribute(capture)))
+    count = sum(len(found) for found in wasted.values())
+    if count < WATCHED:
+        return False, "no evaluation with gradients on was seen"
+    return True, "evaluation with gradients on"
+
+
+def apply(situation: Situation) -> Undo:
+    """Of modules that the script calls itself."""
+    calls = _Calls(situation)
+    patches = Patches()
+    patches.replace(torch.nn.Module, "__call__", calls.wrap_module)
+    for name in ("backward", "grad"):
+        patches.replace(torch.autograd, name, calls.wrap_learning)
+    return patches.undo
+
+
+class _Graph:
+    """Lives as long as the node of a graph that it is put on."""
+
+
+@dataclass
+class _Site:
+    """One call in the script's source."""
+
+    place: str
+    is_open: bool  # whether it may still turn out to be evaluation
+    gone: int = 0  # graphs that were seen to go
+    graphs: list[weakref.ref[_Graph]] = field(default_factory=list)
+    equal: weakref.WeakKeyDictionary[Any, set[Any]] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
+
+
+class _Calls:
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._sites: dict[tuple[CodeType, int], _Site] = {}
+        self._now: _Site | None = None  # whose call is under way
+        self._is_on = True
+
+    def wrap_module(self, original: Any) -> Any:
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if module.training or self._now is not None or not self._is_on:
+                return original(module, *args, **kwargs)
+            if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+                return original(module, *args, **kwargs)
+            site = self._site(sys._getframe(1))
+            if site is None or not site.is_open:
+                return original(module, *args, **kwargs)
+            self._now = site
+            try:
+                return self._evaluate(site, original, module, args, kwargs)
+            finally:
+                self._now = None
+
+        return call
+
+    def wrap_learning(self, original: Any) -> Any:
+        def learn(*args: Any, **kwargs: Any) -> Any:
+            if self._now is not None:
+                self._now.is_open = False  # the model itself asks for gradients
+            elif self._is_on:
+                self._look_at_graphs()
+            return original(*args, **kwargs)
+
+        return learn
+
+    def _site(self, frame: Any) -> _Site | None:
+        code = frame.f_code
+        key = (code, frame.f_lasti)
+        site = self._sites.get(key)
+        if site is None and is_users(code):
+            try:
+                is_open = keeps_to_itself(code, frame.f_lineno)
+            except Exception as error:
+                self._give_up(error)
+                return None
+            site = self._sites[key] = _Site(place_of(frame) or "", is_open)
+        return site
+
+    def _evaluate(self, site: _Site, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        if site.gone >= WATCHED:
+            known = signature(module, (args, kwargs))
+            equal = site.equal.setdefault(module, set())
+            if known in equal:
+                return self._without(original, module, args, kwargs)
+            if len(equal) < _MOST_SHAPES:
+                return self._compare(site, known, original, module, args, kwargs)
+            return original(module, *args, **kwargs)
+        result = original(module, *args, **kwargs)
+        self._watch(site, result)
+        return result
+
+    def _watch(self, site: _Site, result: Any) -> None:
+        nodes = [getattr(leaf, "grad_fn", None) for leaf in tree_leaves(result)]
+        for node in nodes:
+            if node is not None:
+                graph = _Graph()
+                node.metadata["slipstream-evaluation"] = graph
+                site.graphs.append(weakref.ref(graph))
+        if not any(nodes):
+            site.is_open = False  # nothing to gain
+
+    def _look_at_graphs(self) -> None:
+        for site in self._sites.values():
+            if not site.graphs or not site.is_open:
+                continue
+            if any(graph() is not None for graph in site.graphs):
+                site.is_open = False
+            site.gone += len(site.graphs)
+            site.graphs.clear()
+
+    def _compare(
+        self, site: _Site, known: Any, original: Any, module: Any, args: Any, kwargs: Any
+    ) -> Any:
+        if isinstance(module, _OTHER) or hasattr(module, "_orig_mod") or has_hooks(module):
+            site.is_open = False
+            return original(module, *args, **kwargs)
+        before = state_of(module, (args, kwargs))
+        result = original(module, *args, **kwargs)
+        try:
+            site.is_open = site.is_open and before == state_of(module, (args, kwargs))
+            if site.is_open:
+                with torch.no_grad():
+                    again = original(module, *args, **kwargs)
+                site.is_open = are_equal(result, again)
+        except Exception as error:
+            self._give_up(error)
+            return result
+        if site.is_open:
+            site.equal[module].add(known)
+            self._situation.note(NAME, f"no graph for {site.place}")
+        else:
+            self._situation.note(NAME, f"left {site.place} alone: it computes differently without")
+        return result
+
+    def _without(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            with torch.no_grad():
+                return original(module, *args, **kwargs)
+        except Exception:
+            self._is_on = False
+        # An error of the script's own comes again, as its own.
+        return original(module, *args, **kwargs)
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_on = False
+        self._situation.give_up(NAME, error)
+
+
+FIX = Fix(
+    NAME, "E", "evaluation that never learns keeps no graph", ("eval-with-grad",), applies, apply
+)
