@@ -1,0 +1,22 @@
+# truth: rule=launch-bound cost_ms=measured at="model(x)"
+"""Hundreds of small layers: the device is done with each before the next is started."""
+
+import torch
+from gpu import DEVICE, DTYPE, Batches, Clock, mlp, pinned, rows, size
+from torch.utils.data import DataLoader
+
+torch.manual_seed(0)
+x, y = rows(32, 64)
+loader = DataLoader(Batches(pinned(x), pinned(y)), batch_size=None)
+model = mlp(64, 64, size(200, 4)).to(DEVICE, DTYPE)
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+clock = Clock()
+
+for inputs, labels in loader:
+    x, y = inputs.to(DEVICE, non_blocking=True), labels.to(DEVICE, non_blocking=True)
+    optimizer.zero_grad()
+    criterion(model(x), y).backward()
+    optimizer.step()
+    clock.step()
+clock.report()
