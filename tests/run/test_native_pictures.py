@@ -69,7 +69,13 @@ def batches(folder: Path, workers: int, context: str | None) -> tuple[list[torch
 
 
 @pytest.mark.parametrize(
-    ("workers", "context"), [(0, None), (2, "fork"), (2, "spawn"), (2, "forkserver")]
+    ("workers", "context"),
+    [
+        (0, None),
+        (2, "fork"),
+        pytest.param(2, "spawn", marks=pytest.mark.slow),
+        pytest.param(2, "forkserver", marks=pytest.mark.slow),
+    ],
 )
 def test_same_batches(folder: Path, workers: int, context: str | None) -> None:
     if context is not None and context not in multiprocessing.get_all_start_methods():
