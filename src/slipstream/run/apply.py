@@ -3,10 +3,17 @@
 from collections.abc import Iterable
 
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.fixes import empty_cache, evaluation, garbage, saving, zero_grad
+from slipstream.run.fixes import empty_cache, evaluation, file_handles, garbage, saving, zero_grad
 
 # In the order in which they are applied.
-FIXES: tuple[Fix, ...] = (zero_grad.FIX, evaluation.FIX, garbage.FIX, empty_cache.FIX, saving.FIX)
+FIXES: tuple[Fix, ...] = (
+    zero_grad.FIX,
+    evaluation.FIX,
+    file_handles.FIX,
+    garbage.FIX,
+    empty_cache.FIX,
+    saving.FIX,
+)
 
 
 def fix_named(name: str) -> Fix:

@@ -1,0 +1,1 @@
+"""What is known of a file after it was opened once, kept while the file stays the same."""
