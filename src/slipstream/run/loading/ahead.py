@@ -1,0 +1,331 @@
+"""Batches of a loader without workers, made ahead in other processes and checked when they are due.
+
+torch makes such a batch when it is asked for, from the global random generators as they are then.
+Here a forked process makes it sooner, from the states that these are expected to have. When the
+batch is due and they do have them, it is handed out and they are put where torch would have left
+them; in all other cases it is thrown away, and the batch is made as torch makes it.
+
+Where samples draw nothing, batches do not depend on each other, and several processes make them.
+Where they draw, each batch begins where the one before ended, and one process makes all.
+"""
+
+import math
+import os
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from slipstream.cpu import usable_cores
+from slipstream.loader.wire import Closed
+from slipstream.run.loading.child import Job
+from slipstream.run.loading.crew import Answer, Crew
+from slipstream.run.loading.digest import digest
+from slipstream.run.loading.indices import Indices
+from slipstream.run.loading.knowledge import Knowledge
+from slipstream.run.loading.states import (
+    States,
+    are_at,
+    can_be_kept,
+    changed,
+    read_states,
+    write_states,
+)
+from slipstream.run.loading.watch import Watch
+
+_LOOKED_AT = 3  # batches made here before anything else
+_LEAST_BATCH_S = 2e-3  # below, handing over costs too much
+_LEAST_LEFT_S = 0.3  # of loading in this iteration: processes have to be started
+_WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
+_DEPTH = 2  # batches ahead, for each process
+_MOST_MISSES = 3
+_PATIENCE_S = 5.0  # at least, and
+_PATIENCE_TIMES = 10  # what a batch takes
+_JUDGED = 12  # batches
+_RECENT = 3
+_GAIN = 0.97
+
+
+class Ahead:
+    """The batches of one iteration."""
+
+    def __init__(
+        self, fetch: Callable[[Any], Any], indices: Indices, job: Job, knowledge: Knowledge, *,
+        length: int | None, say: Callable[[str], None], fail: Callable[[BaseException], None],
+    ) -> None:  # fmt: skip
+        """`fetch` makes a batch as torch does, and `length` is how many there are."""
+        self._fetch, self._indices, self._job, self._known = fetch, indices, job, knowledge
+        self._left = math.inf if length is None else length
+        self._say, self._fail = say, fail
+        self._crew: Crew | None = None
+        self._watch: Watch | None = None
+        self._verifying: tuple[int, str, States, float] | None = None
+        self._queue: deque[tuple[int, Any]] = deque()
+        # Where the generators are before the first batch of the queue, as its maker has it.
+        self._chain: States = {}
+        self._returned: tuple[float, bool] | None = None
+
+    def __next__(self) -> Any:
+        try:
+            index = next(self._indices)
+        except BaseException:
+            self.close()
+            raise
+        self._left -= 1
+        answer = None
+        if not self._known.off:
+            try:
+                answer = self._take(index)
+            except Closed:
+                self._turn_off("a process that makes batches ahead has ended")
+            except Exception as error:
+                self._give_up(error)
+            except BaseException:
+                self.close()
+                raise
+        if answer is not None:
+            self._note_period(is_ahead=True)
+            return answer.batch
+        return self._make_here(index)
+
+    def close(self) -> None:
+        """End the processes."""
+        crew, self._crew, self._verifying = self._crew, None, None
+        self._queue.clear()
+        if crew is not None:
+            crew.close()
+
+    def _turn_off(self, why: str) -> None:
+        self._known.off = why
+        self._say(f"left alone: {why}")
+        self.close()
+
+    def _give_up(self, error: BaseException) -> None:
+        self._known.off = f"{type(error).__name__}: {error}"
+        self.close()
+        self._fail(error)
+
+    # Here, as torch does it.
+
+    def _make_here(self, index: Any) -> Any:
+        known = self._known
+        is_short = self._crew is None and known.made_here >= _LOOKED_AT and not self._is_long()
+        if known.off or is_short:
+            return self._fetch(index)
+        before = read_states()
+        began = time.perf_counter()
+        try:
+            batch = self._fetch(index)
+        except BaseException:
+            self._queue_is_void()
+            raise
+        known.here_s = [*known.here_s[-_RECENT:], time.perf_counter() - began]
+        known.made_here += 1
+        try:
+            after = read_states()
+            known.draws = known.draws or before != after
+            self._go_on(index, before, after, batch)
+        except Closed:
+            self._turn_off("a process that makes batches ahead has ended")
+        except Exception as error:
+            self._give_up(error)
+        self._note_period(is_ahead=False)
+        return batch
+
+    def _queue_is_void(self) -> None:
+        if self._crew is not None and self._known.draws:
+            self._queue.clear()
+
+    def _go_on(self, index: Any, before: States, after: States, batch: Any) -> None:
+        """A batch was made here: what the others are to do now."""
+        if self._crew is not None:
+            if self._verifying is None and self._known.draws:
+                self._begin_chain(after)
+        elif self._may_start():
+            if self._known.verified is not None and self._known.verified.is_same_throughout():
+                self._start()
+                if self._known.draws:
+                    self._begin_chain(after)
+                else:
+                    self._work()
+            else:
+                number = self._start().verify(index, before)
+                ends = changed(before, after)
+                self._verifying = number, digest(batch), ends, time.monotonic()
+
+    def _may_start(self) -> bool:
+        known = self._known
+        if self._watch is None:
+            self._watch = Watch(known.roots)
+        if known.made_here < _LOOKED_AT and known.verified is None:
+            return False
+        if why := self._why_not():
+            self._turn_off(why)
+            return False
+        return self._is_long()
+
+    def _why_not(self) -> str:
+        known, watch = self._known, self._watch
+        assert watch is not None
+        if self._indices.why_not:
+            return self._indices.why_not
+        if known.batch_s < _LEAST_BATCH_S:
+            return f"a batch takes {1000 * known.batch_s:.2f} ms, too little to be worth it"
+        if watch.why_not:
+            return watch.why_not
+        began = time.perf_counter()
+        is_same = watch.is_same()
+        if time.perf_counter() - began > _WATCH_SHARE * known.batch_s:
+            return "it consists of more objects than can be watched"
+        if not is_same or not watch.is_same_throughout():
+            return "samples change what the dataset holds"
+        return "" if can_be_kept() else "NumPy's generator is not its usual one"
+
+    # Elsewhere.
+
+    def _start(self) -> Crew:
+        self._crew = Crew(self._job)
+        self._crew.grow()
+        return self._crew
+
+    def _start_early(self) -> None:
+        """Before the first batch of a later iteration, which is made here meanwhile."""
+        known = self._known
+        if known.draws or known.verified is None or not self._is_long():
+            return
+        if not self._indices.why_not and known.verified.is_same_throughout():
+            self._watch = known.verified
+            self._start()
+            self._work()
+
+    def _is_long(self) -> bool:
+        return self._known.batch_s * self._left >= _LEAST_LEFT_S
+
+    def _work(self) -> None:
+        """Samples draw nothing: all that are free take part."""
+        assert self._crew is not None
+        while len(self._crew.children) < self._wanted():
+            self._crew.grow()
+        self._refill()
+
+    def _wanted(self) -> int:
+        known = self._known
+        cores = usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        loop_s = max(1e-4, min(known.periods_here, default=0.0) - known.batch_s)
+        return max(1, min(cores, math.ceil(known.batch_s / loop_s)))
+
+    def _begin_chain(self, states: States) -> None:
+        assert self._crew is not None
+        self._crew.restart()
+        self._queue.clear()
+        self._chain = dict(states)
+        self._refill(states)
+
+    def _refill(self, states: States | None = None) -> None:
+        """`states` are those that the first of a chain begins with."""
+        assert self._crew is not None
+        while len(self._queue) < _DEPTH * len(self._crew.children):
+            index = self._indices.ahead(len(self._queue))
+            if index is None:
+                return
+            child = 0 if self._known.draws else None
+            self._queue.append((self._crew.give(index, states, child=child), index))
+            states = None
+
+    def _take(self, index: Any) -> Answer | None:
+        """The batch, if it was made ahead and is what torch would make now."""
+        crew = self._crew
+        if crew is None:
+            self._start_early()
+            return None
+        if self._verifying is not None:
+            self._look_at_verification(crew)
+            return None
+        if not self._queue:
+            return None
+        number, expected = self._queue.popleft()
+        assert self._watch is not None
+        if expected is not index or not self._watch.is_same():
+            # Begin anew, as things are now.
+            self.close()
+            self._watch = None
+            self._miss("what samples are made from changes all the time")
+            return None
+        limit = max(_PATIENCE_S, _PATIENCE_TIMES * self._known.batch_s)
+        answer = crew.wait_for(number, limit)
+        if answer is None:
+            self._turn_off("a process that makes batches ahead did not answer")
+            return None
+        if not self._is_due(answer):
+            return None
+        write_states(answer.ends)
+        self._chain.update(answer.ends)
+        self._known.misses = 0
+        self._known.delivered += 1
+        self._refill()
+        return answer
+
+    def _is_due(self, answer: Answer) -> bool:
+        if answer.failure:
+            self._queue_is_void()
+            return self._miss(answer.failure)
+        if answer.ends and not self._known.draws:
+            # The first that draws. From now on they are a chain, which begins after this one.
+            self._known.draws = True
+            self._queue.clear()
+            return self._miss("samples draw random numbers now and then")
+        if not are_at({number: self._chain[number] for number in answer.ends}):
+            self._queue.clear()
+            return self._miss("the loop draws from the generators that samples draw from")
+        return True
+
+    def _miss(self, why: str) -> bool:
+        self._known.misses += 1
+        if self._known.misses >= _MOST_MISSES:
+            self._turn_off(why)
+        return False
+
+    def _look_at_verification(self, crew: Crew) -> None:
+        assert self._verifying is not None
+        number, expected, ends, began = self._verifying
+        answer = crew.wait_for(number, 0.0)
+        if answer is None:
+            limit = max(_PATIENCE_S, _PATIENCE_TIMES * self._known.batch_s)
+            if time.monotonic() - began > 2 * limit:
+                self._turn_off("a process that makes batches ahead did not answer")
+            return
+        self._verifying = None
+        if answer.failure:
+            self._turn_off(answer.failure)
+        elif answer.digest != expected or answer.ends != ends:
+            self._turn_off("a batch made in another process is another one")
+        else:
+            self._known.verified = self._watch
+            if not self._known.draws:
+                self._work()
+
+    # Whether it is worth it.
+
+    def _note_period(self, *, is_ahead: bool) -> None:
+        now, known = time.perf_counter(), self._known
+        last, self._returned = self._returned, (now, is_ahead)
+        if known.is_judged or last is None or last[1] is not is_ahead:
+            return
+        if not is_ahead:
+            if self._crew is None:
+                known.periods_here = [*known.periods_here[-_RECENT:], now - last[0]]
+            return
+        known.periods_ahead.append(now - last[0])
+        if len(known.periods_ahead) >= _JUDGED and known.periods_here:
+            known.is_judged = True
+            ahead = statistics.median(known.periods_ahead)
+            if ahead > _GAIN * min(known.periods_here):
+                self._turn_off("made ahead, batches did not come sooner")
+            else:
+                self._say_it_works()
+
+    def _say_it_works(self) -> None:
+        count = 0 if self._crew is None else len(self._crew.children)
+        chain = ", one after the other, as samples draw random numbers" if self._known.draws else ""
+        self._say(f"batches are made ahead by {count} process{'' if count == 1 else 'es'}{chain}")

@@ -1,0 +1,184 @@
+"""The process that makes batches ahead. Forked from the loop's own, it has the dataset as it is
+there, and leaves no trace but batches.
+"""
+
+import gc
+import os
+import pickle
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from slipstream.loader.collating import SlotCollate
+from slipstream.loader.parcel import place, wrap
+from slipstream.loader.wire import Closed, Wire
+from slipstream.loader.worker import Slots, _watch_parent
+from slipstream.run.loading.confine import Confinement
+from slipstream.run.loading.digest import digest, trouble
+from slipstream.run.loading.states import States, changed, read_states, write_states
+from slipstream.run.loading.threads import ThreadDependence
+
+TASK, VERIFY, RESTART = range(3)  # to the child
+# From it; the first two are those of `Slots`.
+BATCH, FAILED, VERIFIED = range(10, 13)
+_MOST_SLOTS = 256
+_NICE = 5  # the loop goes first
+
+
+@dataclass(frozen=True)
+class Job:
+    """What makes a batch of indices, as torch's fetcher has it."""
+
+    dataset: Any
+    collate_fn: Callable[..., Any]
+    auto_collation: bool
+    threads: int  # of torch in the loop's process
+
+
+def run_child(job: Job, end: socket.socket, parent: int) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        gc.freeze()
+        torch.set_num_threads(1)
+        os.nice(_NICE)
+        confinement = Confinement(frozenset({end.fileno()}))
+        _watch_parent(parent)
+        _Maker(job, Wire(end), confinement).serve()
+    except (Closed, KeyboardInterrupt):
+        code = 0
+    finally:
+        os._exit(code)
+
+
+class _Maker:
+    def __init__(self, job: Job, wire: Wire, confinement: Confinement) -> None:
+        self._job = job
+        self._wire = wire
+        self._confinement = confinement
+        self._slots = Slots(wire, _MOST_SLOTS)
+        self._expected = 0
+        self._direct = job.auto_collation and job.collate_fn is torch.utils.data.default_collate
+        self._waiting: deque[tuple[Any, ...]] = deque()
+
+    def serve(self) -> None:
+        while True:
+            kind, number, *parts = self._next_message()
+            if kind == VERIFY:
+                self._send((VERIFIED, number, *self._verify(*parts)))
+                continue
+            index, states, freed, retired = parts
+            self._slots.free.extend(freed)
+            self._slots.forget(retired)
+            try:
+                self._make(number, index, states)
+            except Closed:
+                raise
+            except Exception as error:
+                self._confinement.take_trace()
+                self._send((FAILED, number, f"{type(error).__name__}: {error}"))
+
+    def _next_message(self) -> tuple[Any, ...]:
+        """Tasks from before a restart are void; their freed slots are not."""
+        if not self._waiting:
+            self._waiting.append(pickle.loads(self._wire.receive()))
+        while (message := self._wire.try_receive()) is not None:
+            self._waiting.append(pickle.loads(message))
+        restarts = [k for k, message in enumerate(self._waiting) if message[0] == RESTART]
+        for _ in range(restarts[-1] + 1 if restarts else 0):
+            kind, *parts = self._waiting.popleft()
+            if kind == TASK:
+                self._slots.free.extend(parts[3])
+                self._slots.forget(parts[4])
+        return self._waiting.popleft() if self._waiting else self._next_message()
+
+    def _make(self, number: int, index: Any, states: States | None) -> None:
+        if states is not None:
+            write_states(states)
+        before = read_states()
+        slot = self._slots.take(self._expected) if self._expected else None
+        try:
+            parcel = wrap(self._batch(index, slot and slot[1]))
+            after = read_states()
+            trace = self._confinement.take_trace()
+            nbytes = parcel.nbytes
+            if not trace and nbytes and (slot is None or slot[1].nbytes < nbytes):
+                self._free(slot)
+                slot = self._slots.take(nbytes)
+                trace = "" if slot is not None else "holds more batches than there is room for"
+            places = [] if trace else place(parcel.leaves, slot and slot[1])
+        except BaseException:
+            self._free(slot)
+            raise
+        if trace:
+            self._free(slot)
+            self._send((FAILED, number, trace))
+            return
+        self._expected = max(nbytes, self._expected * 7 // 8)
+        ends = changed(before, after)
+        self._send((BATCH, number, slot and slot[0], places, parcel.skeleton, ends))
+
+    def _free(self, slot: Any) -> None:
+        if slot is not None and slot[0] not in self._slots.free:
+            self._slots.free.append(slot[0])
+
+    def _batch(self, index: Any, memory: Any = None) -> Any:
+        job = self._job
+        dataset = job.dataset
+        if not job.auto_collation:
+            return job.collate_fn(dataset[index])
+        many = getattr(dataset, "__getitems__", None)
+        samples = many(index) if many else [dataset[one] for one in index]
+        return SlotCollate(memory).collate(samples) if self._direct else job.collate_fn(samples)
+
+    def _verify(self, index: Any, states: States) -> tuple[str, str, States]:
+        """Make a batch twice from the same states. What is wrong with that, if anything; what the
+        batch is; and where the generators are afterwards.
+        """
+        mode = ThreadDependence() if self._job.threads > 1 else None
+        try:
+            write_states(states)
+            with mode or nullcontext():
+                first = self._batch(index)
+            ends = read_states()
+            if trace := self._confinement.take_trace():
+                return f"making a batch {trace}", "", {}
+            if mode is not None and mode.found:
+                return f"{mode.found} may round differently with other threads", "", {}
+            write_states(states)
+            second = self._batch(index)
+            if read_states() != ends or digest(first) != digest(second):
+                return "a batch that is made again is another one", "", {}
+            if why := trouble(first, second):
+                return why, "", {}
+        except Closed:
+            raise
+        except Exception as error:
+            if trace := self._confinement.take_trace():
+                return f"making a batch {trace}", "", {}
+            return f"in another process: {type(error).__name__}: {error}", "", {}
+        return "", digest(second), changed(states, ends)
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        self._wire.send(pickle.dumps(message, 5))
+
+
+def fork_child(job: Job) -> tuple[int, socket.socket]:
+    """Start one: its process id, and our end of its socket pair."""
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        run_child(job, theirs, parent)
+    theirs.close()
+    return pid, ours

@@ -1,0 +1,645 @@
+"""Batches made ahead are torch's own, and so is all that the generators give afterwards."""
+
+import gc
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+
+from slipstream.run.fix import Situation
+from slipstream.run.fixes import parallel_loading
+from slipstream.run.loading import ahead, single
+from slipstream.run.loading.knowledge import Knowledge
+
+SIZE = 90
+
+
+class Slow(Dataset[Any]):
+    """Draws from the generators named; takes some time."""
+
+    def __init__(self, draws: str = "", seconds: float = 0.0005) -> None:
+        self.draws = draws
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> Any:
+        assert get_worker_info() is None
+        time.sleep(self.seconds)
+        drawn = 0.0
+        if "torch" in self.draws:
+            drawn += torch.rand(1).item()
+        if "python" in self.draws:
+            drawn += random.random()
+        if "numpy" in self.draws:
+            drawn += np.random.randn()
+        return {"x": torch.arange(8.0) * index + drawn, "index": index, "name": f"sample {index}"}
+
+
+@pytest.fixture(autouse=True)
+def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_LEAST_LEFT_S", 0.0)
+    monkeypatch.setattr(ahead, "_LEAST_BATCH_S", 0.0)
+    monkeypatch.setattr(ahead, "_WATCH_SHARE", 1e9)
+    monkeypatch.setattr(ahead, "_GAIN", 1e9)
+
+
+def situation(loaders: tuple[Any, ...] = ()) -> Situation:
+    return Situation({}, SimpleNamespace(loaders=loaders, clock="host", calls=[]))
+
+
+def flat(batch: Any) -> list[Any]:
+    if isinstance(batch, dict):
+        return [key for pair in batch.items() for key in (pair[0], *flat(pair[1]))]
+    if isinstance(batch, (list, tuple)):
+        return [type(batch).__name__, *(part for item in batch for part in flat(item))]
+    if isinstance(batch, torch.Tensor):
+        return [str(batch.dtype), tuple(batch.shape), batch.stride(), batch.numpy().tobytes()]
+    return [batch]
+
+
+def states() -> tuple[Any, ...]:
+    return torch.rand(3).tolist(), random.random(), np.random.randn(3).tolist()
+
+
+def _noted(known: list[Knowledge], one: Knowledge) -> Knowledge:
+    known.append(one)
+    return one
+
+
+class Compared:
+    """What a loop sees without the fix, and with it."""
+
+    def __init__(self, use: Callable[[], Any]) -> None:
+        self.plain = self._run(use)
+        found = situation()
+        undo = parallel_loading.apply(found)
+        known: list[Knowledge] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(single, "Knowledge", lambda roots: _noted(known, Knowledge(roots)))
+            self.fixed = self._run(use)
+        undo()
+        self.delivered = sum(one.delivered for one in known)
+        self.notes = " ".join(found.notes.get(parallel_loading.NAME, []))
+        self.failures = found.failures
+
+    def _run(self, use: Callable[[], Any]) -> Any:
+        torch.manual_seed(1)
+        random.seed(2)
+        np.random.seed(3)
+        return use(), states()
+
+
+def check_equal(use: Callable[[], Any], *, at_least: int) -> Compared:
+    compared = Compared(use)
+    assert compared.fixed == compared.plain
+    assert not compared.failures
+    assert compared.delivered >= at_least, compared.notes
+    return compared
+
+
+def check_left_alone(use: Callable[[], Any], why: str) -> None:
+    compared = Compared(use)
+    assert compared.fixed == compared.plain
+    assert not compared.failures
+    assert compared.delivered == 0
+    assert why in compared.notes
+
+
+def patient(_: Any = None) -> None:
+    """As long as a step takes; those who work ahead need some time, too."""
+    time.sleep(0.002)
+
+
+def epochs(
+    make: Callable[[], DataLoader[Any]], count: int = 2, step: Callable[[Any], Any] = patient
+) -> Callable[[], Any]:
+    def use() -> Any:
+        loader = make()
+        return [[(flat(batch), step(batch)) for batch in loader] for _ in range(count)]
+
+    return use
+
+
+DRAWS = ["", "torch", "python", "numpy", "torch python numpy"]
+
+
+@pytest.mark.parametrize("draws", DRAWS)
+def test_shuffled_batches_and_all_random_numbers_are_torchs(draws: str) -> None:
+    check_equal(epochs(lambda: DataLoader(Slow(draws), batch_size=4, shuffle=True), 3), at_least=20)
+
+
+@pytest.mark.parametrize("draws", ["", "python numpy"])
+def test_a_loop_that_draws_from_other_generators_disturbs_nothing(draws: str) -> None:
+    def step(batch: Any) -> Any:
+        patient()
+        return torch.nn.functional.dropout(batch["x"], 0.5).tolist()
+
+    check_equal(
+        epochs(lambda: DataLoader(Slow(draws), batch_size=4, shuffle=True), 2, step), at_least=20
+    )
+
+
+def test_a_loop_that_draws_from_the_same_generator_is_left_alone() -> None:
+    def step(batch: Any) -> Any:
+        patient()
+        return torch.nn.functional.dropout(batch["x"], 0.5).tolist()
+
+    check_left_alone(
+        epochs(lambda: DataLoader(Slow("torch"), batch_size=4, shuffle=True), 2, step),
+        "the loop draws from the generators",
+    )
+
+
+def test_a_loop_that_draws_now_and_then_is_followed() -> None:
+    def step(batch: Any) -> Any:
+        patient()
+        return torch.rand(2).tolist() if int(batch["index"][0]) % 10 == 0 else None
+
+    check_equal(epochs(lambda: DataLoader(Slow("torch"), batch_size=2), 2, step), at_least=10)
+
+
+SAMPLERS: list[tuple[str, dict[str, Any]]] = [
+    ("in order", {"batch_size": 4}),
+    ("drop_last", {"batch_size": 4, "shuffle": True, "drop_last": True}),
+    ("even", {"batch_size": 5, "shuffle": True}),
+    ("even, drop_last", {"batch_size": 5, "shuffle": True, "drop_last": True}),
+    ("subset", {"batch_size": 4, "sampler": lambda: SubsetRandomSampler(range(0, 80, 2))}),
+    ("weights", {"batch_size": 4, "sampler": lambda: WeightedRandomSampler([1.0] * 60, 70)}),
+    ("again", {"batch_size": 4, "sampler": lambda: RandomSampler(range(60), replacement=True)}),
+    ("list", {"batch_size": 4, "sampler": lambda: list(range(60, 0, -1))}),
+    ("batches", {"batch_sampler": lambda: [[k, k + 1] for k in range(40)]}),
+    ("single", {"batch_size": None, "shuffle": True}),
+]
+
+
+@pytest.mark.parametrize("arguments", [a for _, a in SAMPLERS], ids=[n for n, _ in SAMPLERS])
+@pytest.mark.parametrize("draws", ["", "torch"])
+def test_samplers(arguments: dict[str, Any], draws: str) -> None:
+    def make() -> DataLoader[Any]:
+        given = {key: value() if callable(value) else value for key, value in arguments.items()}
+        return DataLoader(Slow(draws), **given)
+
+    check_equal(epochs(make), at_least=8)
+
+
+@pytest.mark.parametrize("batch_size", [4, 5])
+def test_a_generator_of_the_script_is_drawn_from_at_the_same_moments(batch_size: int) -> None:
+    def use() -> Any:
+        generator = torch.Generator().manual_seed(5)
+        loader = DataLoader(Slow(), batch_size=batch_size, shuffle=True, generator=generator)
+        return [
+            (flat(batch), patient(), torch.rand(1, generator=generator).item())
+            for _ in range(2)
+            for batch in loader
+        ]
+
+    check_equal(use, at_least=10)
+
+
+class DrawingSampler(Sampler[int]):
+    def __iter__(self) -> Iterator[int]:
+        for _ in range(40):
+            yield int(torch.randint(SIZE, ()))
+
+    def __len__(self) -> int:
+        return 40
+
+
+def test_a_sampler_that_draws_with_every_sample_is_left_alone() -> None:
+    check_left_alone(
+        epochs(lambda: DataLoader(Slow(), batch_size=2, sampler=DrawingSampler())),
+        "DrawingSampler may draw",
+    )
+
+
+def collate(samples: list[Any]) -> Any:
+    return [sample["x"] + 1 for sample in samples], torch.tensor([s["index"] for s in samples])
+
+
+def test_collate_fn() -> None:
+    check_equal(
+        epochs(lambda: DataLoader(Slow("torch"), batch_size=4, collate_fn=collate)), at_least=10
+    )
+
+
+class Many(Slow):
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [(self[index]["x"], -index) for index in indices]
+
+
+def test_samples_that_come_together() -> None:
+    check_equal(epochs(lambda: DataLoader(Many("numpy"), batch_size=4)), at_least=10)
+
+
+def test_two_loaders_one_inside_the_other() -> None:
+    def use() -> Any:
+        train = DataLoader(Slow("torch"), batch_size=4, shuffle=True)
+        test = DataLoader(Slow("", 0.0003), batch_size=8)
+        seen = []
+        for _ in range(2):
+            for number, batch in enumerate(train):
+                patient()
+                seen.append(flat(batch))
+                if number % 10 == 9:
+                    for other in test:
+                        patient()
+                        seen.append(flat(other))
+        return seen
+
+    check_equal(use, at_least=20)
+
+
+def test_two_iterations_at_once() -> None:
+    def use() -> Any:
+        loader = DataLoader(Slow("python"), batch_size=4, shuffle=True)
+        seen = []
+        for one, other in zip(loader, loader, strict=True):
+            patient()
+            seen += [flat(one), flat(other)]
+        return seen
+
+    compared = Compared(use)
+    assert compared.fixed == compared.plain
+
+
+def test_an_early_end() -> None:
+    def use() -> Any:
+        loader = DataLoader(Slow("torch numpy"), batch_size=2, shuffle=True)
+        seen = []
+        for _ in range(4):
+            for number, batch in enumerate(loader):
+                patient()
+                seen.append(flat(batch))
+                if number == 15:
+                    break
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+class Bad(Slow):
+    def __getitem__(self, index: int) -> Any:
+        if index in (30, 31, 70):
+            raise KeyError(f"sample {index}")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("draws", ["", "torch"])
+def test_errors_come_where_torchs_come_and_the_loop_can_go_on(draws: str) -> None:
+    def use() -> Any:
+        iterator = iter(DataLoader(Bad(draws), batch_size=2))
+        seen: list[Any] = []
+        while True:
+            patient()
+            try:
+                seen.append(flat(next(iterator)))
+            except StopIteration:
+                return seen
+            except KeyError as error:
+                seen.append(repr(error))
+
+    compared = check_equal(use, at_least=20)
+    assert "KeyError('sample 30')" in compared.fixed[0]
+
+
+def test_an_interrupted_loop_can_go_on() -> None:
+    class Interrupted(Slow):
+        def __getitem__(self, index: int) -> Any:
+            if index == 31:
+                raise KeyboardInterrupt
+            return super().__getitem__(index)
+
+    def use() -> Any:
+        iterator = iter(DataLoader(Interrupted("torch"), batch_size=2))
+        seen: list[Any] = []
+        while True:
+            patient()
+            try:
+                seen.append(flat(next(iterator)))
+            except StopIteration:
+                return seen
+            except KeyboardInterrupt:
+                seen.append("interrupted")
+
+    compared = Compared(use)
+    assert compared.fixed == compared.plain
+    assert "interrupted" in compared.fixed[0]
+
+
+def test_a_process_that_dies_is_replaced_by_the_loop() -> None:
+    parent = os.getpid()
+
+    class Dying(Slow):
+        def __getitem__(self, index: int) -> Any:
+            if index == 60 and os.getpid() != parent:
+                os._exit(3)
+            return super().__getitem__(index)
+
+    compared = Compared(epochs(lambda: DataLoader(Dying(), batch_size=2), 1))
+    assert compared.fixed == compared.plain
+    assert compared.delivered > 5
+
+
+class Counting(Slow):
+    count = 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.count += 1
+        return {"count": self.count, **super().__getitem__(index)}
+
+
+class Caching(Slow):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: dict[int, Any] = {}
+
+    def __getitem__(self, index: int) -> Any:
+        if index not in self.cache:
+            self.cache[index] = super().__getitem__(index)
+        return self.cache[index]
+
+
+class CachingInList(Slow):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: list[Any] = [None] * 1000
+
+    def __getitem__(self, index: int) -> Any:
+        if self.cache[index] is None:
+            self.cache[index] = super().__getitem__(index)
+        return self.cache[index]
+
+
+class OwnGenerator(Slow):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = np.random.default_rng(3)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.generator.random(), super().__getitem__(index)
+
+
+_hidden: Iterator[int] = iter(range(1 << 30))
+
+
+class Hidden(Slow):
+    """Its state is where nobody looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = iter(range(1 << 30))
+
+    def __getitem__(self, index: int) -> Any:
+        return next(self.numbers), super().__getitem__(index)
+
+
+class Printing(Slow):
+    def __getitem__(self, index: int) -> Any:
+        print("reading", index)
+        return super().__getitem__(index)
+
+
+_seen: list[int] = []
+
+
+class Global(Slow):
+    def __getitem__(self, index: int) -> Any:
+        _seen.append(index)
+        return super().__getitem__(index)
+
+
+class Writing(Slow):
+    def __getitem__(self, index: int) -> Any:
+        with open(self.path, "a") as file:  # noqa: PTH123
+            file.write(f"{index}\n")
+        return super().__getitem__(index)
+
+    path = ""
+
+
+class Large(Slow):
+    """The mean of so many depends on how many threads add them up."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.linspace(0, index, 1 << 16).mean()
+
+
+class Owned(Slow):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.arange(8.0 * SIZE).reshape(SIZE, 8)
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.seconds)
+        return self.rows[index]
+
+
+LEFT_ALONE: list[tuple[Any, str]] = [
+    (Counting, "samples change what the dataset holds"),
+    (Caching, "samples change what the dataset holds"),
+    (CachingInList, "samples change what the dataset holds"),
+    (OwnGenerator, "random generator of its own"),
+    (Hidden, "made again is another one"),
+    (Printing, "prints or writes"),
+    (Global, "samples change what the dataset holds"),
+]
+
+
+@pytest.mark.parametrize(("kind", "why"), LEFT_ALONE, ids=[k.__name__ for k, _ in LEFT_ALONE])
+def test_datasets_with_a_state_are_left_alone(kind: Any, why: str) -> None:
+    check_left_alone(epochs(lambda: DataLoader(kind(), batch_size=4, shuffle=True)), why)
+
+
+def test_a_file_is_written_once_for_every_sample(tmp_path: Any) -> None:
+    def use() -> Any:
+        dataset = Writing()
+        dataset.path = str(tmp_path / "log.txt")
+        batches = [flat(batch) for batch in DataLoader(dataset, batch_size=4)]
+        text = (tmp_path / "log.txt").read_text()
+        (tmp_path / "log.txt").unlink()
+        return batches, text
+
+    check_left_alone(use, "does open")
+
+
+@pytest.mark.skipif(torch.get_num_threads() == 1, reason="one thread rounds as one thread does")
+def test_what_rounds_by_threads_is_left_alone() -> None:
+    check_left_alone(epochs(lambda: DataLoader(Large(), batch_size=2)), "may round differently")
+
+
+def test_a_batch_that_is_the_datasets_own_memory_is_left_alone() -> None:
+    def use() -> Any:
+        seen = []
+        for number, batch in enumerate(DataLoader(Owned(), batch_size=2, collate_fn=list)):
+            patient()
+            if number > 10:
+                batch[0].mul_(2)
+            seen.append(flat(batch))
+        return seen
+
+    check_left_alone(use, "the dataset's own")
+
+
+def test_what_the_loop_changes_in_the_dataset_is_seen_at_once() -> None:
+    def use() -> Any:
+        dataset = Slow()
+        seen = []
+        loader = DataLoader(dataset, batch_size=2)
+        for epoch in range(2):
+            for number, batch in enumerate(loader):
+                patient()
+                seen.append(flat(batch))
+                if number in (20, 33):
+                    dataset.draws = "python" if epoch else "torch"
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+def test_a_file_that_is_open_is_read_from_where_it_should_be(tmp_path: Any) -> None:
+    path = tmp_path / "data.bin"
+    path.write_bytes(np.arange(SIZE * 1000, dtype=np.int64).tobytes())
+
+    class InFile(Slow):
+        def __init__(self) -> None:
+            super().__init__()
+            self.file = path.open("rb")
+
+        def __getitem__(self, index: int) -> Any:
+            self.file.seek(index * 8000)
+            time.sleep(self.seconds)
+            return np.frombuffer(self.file.read(8000), dtype=np.int64).copy()
+
+    def use() -> Any:
+        dataset = InFile()
+        seen = epochs(lambda: DataLoader(dataset, batch_size=2, shuffle=True), 3)()
+        dataset.file.close()
+        return seen
+
+    check_equal(use, at_least=20)
+
+
+def test_a_training_ends_with_the_same_weights() -> None:
+    def use() -> Any:
+        loader = DataLoader(Slow("python"), batch_size=4, shuffle=True)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1)
+        )
+        optimizer = torch.optim.Adam(model.parameters())
+        losses = []
+        for _ in range(2):
+            for batch in loader:
+                loss = model(batch["x"] / 1000).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+                patient()
+        return losses, [p.tolist() for p in model.parameters()]
+
+    check_equal(use, at_least=20)
+
+
+def test_batches_that_are_kept_stay_what_they_were() -> None:
+    def use() -> Any:
+        kept = []
+        for batch in DataLoader(Slow("torch"), batch_size=2):
+            patient()
+            kept.append(batch)
+        return [flat(batch) for batch in kept]
+
+    check_equal(use, at_least=20)
+
+
+def test_nothing_is_left_behind() -> None:
+    def children() -> list[str]:
+        return [path.name for path in Path("/proc").iterdir() if _is_ours(path.name)]
+
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def use() -> Any:
+        loader = DataLoader(Slow(), batch_size=2)
+        for number, _ in enumerate(loader):
+            patient()
+            if number == 20:
+                break
+        return [flat(batch) for batch in loader]
+
+    gc.collect()
+    before = descriptors(), len(children())
+    check_equal(use, at_least=20)
+    gc.collect()
+    assert (descriptors(), len(children())) == before
+
+
+def _is_ours(pid: str) -> bool:
+    try:
+        stat = Path("/proc", pid, "stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1]) == os.getpid()
+    except (OSError, IndexError):
+        return False
+
+
+def test_cheap_samples_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_LEAST_BATCH_S", 2e-3)
+    check_left_alone(
+        epochs(lambda: DataLoader(Slow(seconds=0.0), batch_size=2)), "too little to be worth it"
+    )
+
+
+def test_what_brings_nothing_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_GAIN", 0.0)
+    compared = Compared(epochs(lambda: DataLoader(Slow(), batch_size=2)))
+    assert compared.fixed == compared.plain
+    assert "did not come sooner" in compared.notes
+
+
+def test_a_failure_of_ours_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(ahead.Crew, "wait_for", broken)
+    with pytest.warns(UserWarning, match="parallel-loading failed"):
+        compared = Compared(epochs(lambda: DataLoader(Slow("torch"), batch_size=2)))
+    assert compared.fixed == compared.plain
+
+
+def test_iterables_are_torchs() -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(10))
+
+    found = situation()
+    undo = parallel_loading.apply(found)
+    try:
+        iterator = iter(DataLoader(Stream(), batch_size=2))
+        assert type(iterator) is torch.utils.data.dataloader._SingleProcessDataLoaderIter
+    finally:
+        undo()
+
+
+def test_it_is_for_loaders_without_workers() -> None:
+    with_workers = SimpleNamespace(workers=2, kind="map", dataset="Slow")
+    without = SimpleNamespace(workers=0, kind="map", dataset="Slow")
+    assert not parallel_loading.applies(situation((with_workers,)))[0]
+    assert parallel_loading.applies(situation((with_workers, without)))[0]
