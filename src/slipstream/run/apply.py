@@ -3,13 +3,22 @@
 from collections.abc import Iterable
 
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.fixes import empty_cache, evaluation, file_handles, garbage, saving, zero_grad
+from slipstream.run.fixes import (
+    contiguous_inputs,
+    empty_cache,
+    evaluation,
+    file_handles,
+    garbage,
+    saving,
+    zero_grad,
+)
 
 # In the order in which they are applied.
 FIXES: tuple[Fix, ...] = (
-    zero_grad.FIX,
-    evaluation.FIX,
     file_handles.FIX,
+    zero_grad.FIX,
+    contiguous_inputs.FIX,
+    evaluation.FIX,
     garbage.FIX,
     empty_cache.FIX,
     saving.FIX,
