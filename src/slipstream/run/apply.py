@@ -5,17 +5,23 @@ from collections.abc import Iterable
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.fixes import (
     contiguous_inputs,
+    copies,
     empty_cache,
     evaluation,
     file_handles,
     garbage,
+    native_pictures,
+    parallel_loading,
     saving,
     zero_grad,
 )
 
 # In the order in which they are applied.
 FIXES: tuple[Fix, ...] = (
+    native_pictures.FIX,
+    parallel_loading.FIX,
     file_handles.FIX,
+    copies.FIX,
     zero_grad.FIX,
     contiguous_inputs.FIX,
     evaluation.FIX,
