@@ -4,7 +4,7 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -56,11 +56,23 @@ def check_target(target: Target) -> None:
         _compiled(Path(target.name))
 
 
-def run_target(target: Target) -> Ran:
-    """Run it as the main program; whatever it raises ends here."""
+def run_target(target: Target, at_end: Callable[[Ran], None] = lambda ran: None) -> Ran:
+    """Run it as the main program; whatever it raises ends here. `at_end` is called while its module
+    is still the main one.
+    """
     code = None if target.is_module else _compiled(Path(target.name))
     arguments, path = sys.argv[:], sys.path[:]
     main = sys.modules["__main__"]
+    try:
+        ran = _end_of(target, code)
+        at_end(ran)
+    finally:
+        sys.argv[:], sys.path[:] = arguments, path
+        sys.modules["__main__"] = main
+    return ran
+
+
+def _end_of(target: Target, code: CodeType | None) -> Ran:
     try:
         _run(target, code)
     except WindowEnded:
@@ -72,9 +84,6 @@ def run_target(target: Target) -> Ran:
     except BaseException as error:
         _print_own_traceback(error)
         return Ran("error", 1)
-    finally:
-        sys.argv[:], sys.path[:] = arguments, path
-        sys.modules["__main__"] = main
     return Ran("script")
 
 

@@ -31,10 +31,6 @@ def launch(
         str(target), steps=steps, seconds=seconds, least_seconds=least_seconds, examines=examines
     )
     session.start()
-    ended = "error"
-    try:
-        ran = run_target(target)
-        ended = ran.ended
-    finally:
-        capture = session.stop(ended)
-    return Launched(capture, ran.exit_code)
+    captures: list[Capture] = []
+    ran = run_target(target, lambda ran: captures.append(session.stop(ran.ended)))
+    return Launched(captures[0], ran.exit_code)

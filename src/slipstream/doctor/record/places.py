@@ -10,7 +10,7 @@ from typing import Any
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep  # noqa: PTH100,PTH120
 _FOREIGN = tuple(
     os.path.join(path, "")  # noqa: PTH118
-    for key in ("stdlib", "platstdlib", "purelib", "platlib")
+    for key in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     if (path := sysconfig.get_paths().get(key))
 )
 _HERE = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118

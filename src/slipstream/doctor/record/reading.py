@@ -27,7 +27,7 @@ _KEPT_BATCHES = 2000
 _MOST_PATHS = 20_000
 _KEPT_FILES = 100  # that the storage is tried with
 _WRITE_NS = 200_000_000
-_MEMORY_NS = 300_000_000  # and ever longer: it takes milliseconds
+_MEMORY_NS = 150_000_000  # and ever longer: it takes milliseconds
 _MEMORY_GROWTH = 1.5
 _WATCHED_FIRST = 3  # batches
 _MOST_WATCHING = 0.01  # of the time of batches
@@ -144,8 +144,9 @@ class Reading:
     def write(self, now: int | None = None, *, force: bool = False) -> None:
         """Tell the recorder, not too often."""
         now = now or _wall()
-        # Of the loop's own process the recorder knows it.
-        if self._opened is None and now - self._measured > self._memory_ns:
+        # Of the loop's own process the recorder knows it. A short life says nothing.
+        late = force and bool(self.process.memory)
+        if self._opened is None and (late or now - self._measured > self._memory_ns):
             self._measured = now
             self._memory_ns *= _MEMORY_GROWTH
             self._measure_memory(now)
