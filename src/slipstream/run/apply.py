@@ -6,6 +6,7 @@ from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.fixes import (
     contiguous_inputs,
     copies,
+    deferred_values,
     empty_cache,
     evaluation,
     file_handles,
@@ -22,6 +23,7 @@ FIXES: tuple[Fix, ...] = (
     parallel_loading.FIX,
     file_handles.FIX,
     copies.FIX,
+    deferred_values.FIX,
     zero_grad.FIX,
     contiguous_inputs.FIX,
     evaluation.FIX,

@@ -1,0 +1,1 @@
+"""Values of a device that are read when they are needed."""
