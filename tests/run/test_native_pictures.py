@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, _utils
 
-from slipstream.doctor.capture import Process
+from slipstream.doctor.capture import Process, StageTimes
 from slipstream.run.fix import Situation
 from slipstream.run.fixes.native_pictures import FIX
 from slipstream.run.pictures.workers import Loop
@@ -41,6 +41,12 @@ def test_applies_where_pillow_decodes_jpeg() -> None:
     assert FIX.applies(situation(JPEG=[1200, 9], PNG=[3, 9])) == (
         True, "Pillow decodes JPEG (1,200 pictures were seen)",
     )  # fmt: skip
+
+
+def test_applies_where_pictures_are_opened_out_of_sight() -> None:
+    here = situation()
+    here.capture.processes[1].stages["read: Image.open"] = StageTimes(count=40)
+    assert FIX.applies(here) == (True, "Pillow opens pictures (40 were seen)")
 
 
 def test_leaves_a_script_with_png_alone() -> None:

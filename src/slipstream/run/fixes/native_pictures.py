@@ -4,16 +4,21 @@ from slipstream.run.fix import Fix, Situation, Undo
 
 NAME = "native-pictures"
 _FORMAT = "JPEG"
+_OPEN = "read: Image.open"
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
-    """Where Pillow was seen to decode JPEG."""
+    """Where Pillow was seen to decode JPEG, or to open pictures of which nothing else is known."""
     formats: dict[str, int] = {}
+    opened = 0
     for process in situation.capture.processes:
+        opened += process.stages[_OPEN].count if _OPEN in process.stages else 0
         for kind, (count, _) in process.facts.get("pictures", {}).items():
             formats[kind] = formats.get(kind, 0) + count
-    if not formats:
+    if not formats and not opened:
         return False, "Pillow decodes no pictures"
+    if not formats:
+        return True, f"Pillow opens pictures ({opened:,} were seen)"
     if not formats.get(_FORMAT):
         return False, f"Pillow decodes no JPEG, only {', '.join(sorted(formats))}"
     return True, f"Pillow decodes JPEG ({formats[_FORMAT]:,} pictures were seen)"
