@@ -30,6 +30,8 @@ test: lint test-native test-python  ## lint, types, C++ tests under sanitizers, 
 
 test-long: lint test-native $(BUILT)  ## the same with the sweeps that take minutes
 	$(BIN)/python -m pytest -m ""
+	$(BIN)/python -m tests.doctor.score
+	$(BIN)/python -m benchmarks.doctor
 
 test-gpu: $(BUILT)  ## what needs a GPU; also under compute-sanitizer, if it is there
 	$(BIN)/python -m pytest tests/gpu

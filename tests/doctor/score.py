@@ -1,10 +1,12 @@
-"""How good the doctor is: `python -m tests.doctor.score [names…]` runs the scripts live.
+"""How good the doctor is: `python -m tests.doctor.score [names…] [--save docs/score.md]`.
 
-Truths that a script cannot state are measured: what its step takes, without the doctor, beyond that
-of its healthy twin.
+Runs the scripts live. Truths that a script cannot state are measured: what its step takes, without
+the doctor, beyond that of its healthy twin. Nothing else should run on the machine meanwhile.
 """
 
-import sys
+import argparse
+import os
+import platform
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,8 @@ _AT_START = ("slow-worker-start",)  # their cost lies before the first batch
 
 @dataclass
 class Score:
+    """Of one script."""
+
     name: str
     rule: str | None
     findings: list[tuple[str, float, str | None]]
@@ -78,22 +82,73 @@ def score(path: Path) -> Score:
     return Score(path.stem, truth.rule, findings, cost, truth.at)
 
 
-def main(names: list[str]) -> None:
-    scores = []
-    for path in all_scripts():
-        if names and not any(name in path.stem for name in names):
-            continue
-        scores.append(score(path))
-        print(scores[-1].line(path), flush=True)
+def summary(scores: list[Score]) -> str:
+    """One line."""
     sick = [s for s in scores if s.rule]
-    count = max(1, len(sick))
-    print(
-        f"{len(sick)} sick: found {sum(s.is_found for s in sick) / count:.0%}, right cause first"
-        f" {sum(s.is_first for s in sick) / count:.0%}, cost within 15 %"
-        f" {sum(s.is_close for s in sick) / count:.0%}; {len(scores) - len(sick)} healthy:"
-        f" {sum(not s.is_found for s in scores if not s.rule)} false alarms"
+    alarms = sum(not s.is_found for s in scores if not s.rule)
+    return (
+        f"{len(sick)} sick scripts: {sum(s.is_found for s in sick)} found,"
+        f" {sum(s.is_first for s in sick)} with the right cause first,"
+        f" {sum(s.is_close for s in sick)} with a cost within 15 % of the truth;"
+        f" {len(scores) - len(sick)} healthy scripts: {alarms} false alarms"
     )
 
 
+def as_markdown(scores: list[Score]) -> str:
+    """The page of the documentation."""
+    import torch
+
+    rows = [
+        f"| {s.name.removesuffix('_sick')} | `{s.rule}` | {'yes' if s.is_found else '**no**'} |"
+        f" {'yes' if s.is_first else '**no**'} | {s.cost_ms or 0:.1f} | {s.truth_ms or 0:.1f} |"
+        f" {'yes' if s.is_close else 'no'} |"
+        for s in scores
+        if s.rule
+    ]
+    alarms = [
+        f"- {s.name}: {', '.join(rule for rule, _, _ in s.findings)}"
+        for s in scores
+        if not s.rule and not s.is_found
+    ]
+    return "\n".join(
+        [
+            "# Score of the doctor",
+            "",
+            "Scripts with a planted fault, run under `slipstream doctor` as a user would, each"
+            " against a healthy twin. The truth is what the script says it is, or what its step"
+            " takes without the doctor beyond that of its twin (best of two runs). Printed by"
+            " `python -m tests.doctor.score --save docs/score.md`.",
+            "",
+            f"{summary(scores)}. Machine: {platform.machine()}, {len(os.sched_getaffinity(0))}"
+            f" cores, Python {platform.python_version()}, torch {torch.__version__}.",
+            "",
+            "| script | rule | found | first | cost, ms a step | truth | within 15 % |",
+            "|---|---|---|---|---|---|---|",
+            *rows,
+            "",
+            "False alarms on healthy scripts:" if alarms else "No false alarm on a healthy script.",
+            *alarms,
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Print the table, and save it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args()
+    scores = []
+    for path in all_scripts():
+        if options.names and not any(name in path.stem for name in options.names):
+            continue
+        scores.append(score(path))
+        print(scores[-1].line(path), flush=True)
+    print(summary(scores))
+    if options.save:
+        options.save.write_text(as_markdown(scores))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
