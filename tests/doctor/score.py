@@ -114,13 +114,17 @@ def as_markdown(scores: list[Score]) -> str:
         [
             "# Score of the doctor",
             "",
-            "Scripts with a planted fault, run under `slipstream doctor` as a user would, each"
-            " against a healthy twin. The truth is what the script says it is, or what its step"
-            " takes without the doctor beyond that of its twin (best of two runs). Printed by"
-            " `python -m tests.doctor.score --save docs/score.md`.",
+            (
+                "Scripts with a planted fault, run under `slipstream doctor` as a user would, each"
+                " against a healthy twin. The truth is what the script says it is, or what its step"
+                " takes without the doctor beyond that of its twin (best of two runs). Printed by"
+                " `python -m tests.doctor.score --save docs/score.md`."
+            ),
             "",
-            f"{summary(scores)}. Machine: {platform.machine()}, {len(os.sched_getaffinity(0))}"
-            f" cores, Python {platform.python_version()}, torch {torch.__version__}.",
+            (
+                f"{summary(scores)}. Machine: {platform.machine()}, {len(os.sched_getaffinity(0))}"
+                f" cores, Python {platform.python_version()}, torch {torch.__version__}."
+            ),
             "",
             "| script | rule | found | first | cost, ms a step | truth | within 15 % |",
             "|---|---|---|---|---|---|---|",

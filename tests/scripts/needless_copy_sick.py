@@ -10,7 +10,7 @@ class Signals(Dataset):
         self.signals = np.zeros((64, 500), dtype=np.float32)
 
     def __len__(self):
-        return 32 * 50
+        return 64 * 50
 
     def __getitem__(self, index):
         return torch.tensor(list(self.signals[index % 64])), index % 10
@@ -18,5 +18,5 @@ class Signals(Dataset):
 
 if __name__ == "__main__":
     training = Training()
-    training.epoch(DataLoader(Signals(), batch_size=32, num_workers=1))
+    training.epoch(DataLoader(Signals(), batch_size=64, num_workers=1))
     training.report()

@@ -16,6 +16,7 @@ from slipstream.doctor.record.places import short_path
 _LIBRARIES = ("torch", "torchvision", "numpy", "pillow", "lightning", "accelerate", "transformers")
 # Flags that slow a run down, and say nothing about whose it is.
 _FLAGS = ("CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_LOGS")
+_READS, _READ_BYTES = 50, 4096
 
 
 def describe_machine() -> dict[str, Any]:
@@ -27,6 +28,7 @@ def describe_machine() -> dict[str, Any]:
         "usable_cores": usable_cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "shared_memory_bytes": _shared_memory(),
+        "warm_read_us": _warm_read_us(),
         "devices": [
             torch.cuda.get_device_properties(k).name for k in range(torch.cuda.device_count())
         ]
@@ -43,6 +45,24 @@ def describe_machine() -> dict[str, Any]:
             name: _version(name) for name in ("slipstream", *_LIBRARIES) if _version(name)
         },
     }
+
+
+def _warm_read_us() -> float | None:
+    """What it takes to read a few bytes that are in the page cache: of a program that is running,
+    and so there.
+    """
+    try:
+        file = os.open(sys.executable, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        os.pread(file, _READ_BYTES, 0)
+        began = time.perf_counter()
+        for _ in range(_READS):
+            os.pread(file, _READ_BYTES, 0)
+        return (time.perf_counter() - began) / _READS * 1e6
+    finally:
+        os.close(file)
 
 
 def describe_settings() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
-from slipstream.doctor.rules.facts import feed, is_worth
+from slipstream.doctor.rules.facts import feed, is_worth, stage_count
 from slipstream.doctor.rules.storage import reading_ms
 
 NAME = "cold-reads"
@@ -19,7 +19,9 @@ def find(case: Case) -> list[Finding]:
         return []
     if loading.read_bytes < max(_LEAST_BYTES, _LEAST_SHARE * loading.read_chars):
         return []
-    blocked = min(reading_ms(loading), loading.blocked_ms)
+    warm = sum(stage_count(loading, stage) for stage in loading.stages if stage.startswith("read:"))
+    warm *= float(case.capture.machine.get("warm_read_us") or 0.0) * 1e-3
+    blocked = max(0.0, min(reading_ms(loading), loading.blocked_ms) - warm)
     # Who was blocked has to wait for a core again.
     spent = blocked + loading.delay_ms
     if blocked < _LEAST_TIME * (loading.batch_ms - loading.delay_ms):
