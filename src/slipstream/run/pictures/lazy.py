@@ -15,6 +15,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from slipstream.run.pictures import counts
+from slipstream.run.pictures.arguments import filter_of, sides_of, size_of
 from slipstream.run.pictures.headers import is_harmless
 from slipstream.run.pictures.source import Pixels, Source
 from slipstream.run.pictures.window import MIRROR, UPSIDE_DOWN, Window
@@ -24,9 +25,6 @@ _FLIPS: dict[int, int] = {
     Image.Transpose.FLIP_TOP_BOTTOM: UPSIDE_DOWN,
     Image.Transpose.ROTATE_180: MIRROR | UPSIDE_DOWN,
 }
-_ENGINE_FILTERS = range(5)  # Pillow's numbers: nearest, lanczos, bilinear, bicubic, box
-_BOX_SIDES = 4
-_MOST_PIXELS = 1 << 28
 
 # What Pillow sets in a new picture. Where it keeps the pixels depends on its version.
 _BLANK = dict(vars(Image.Image()))
@@ -78,7 +76,7 @@ class _Recording:
 
     def crop(self, box: Any = None) -> Image.Image:
         """Noted where the box lies inside."""
-        if (sides := _sides(box)) is not None and (noted := _noted(self)) is not None:
+        if (sides := sides_of(box)) is not None and (noted := _noted(self)) is not None:
             window = noted[1].cropped(*sides)
             if window is not None and is_harmless(window.size):
                 return _next(self, noted[0], window)
@@ -89,8 +87,8 @@ class _Recording:
         **kwargs: Any,
     ) -> Image.Image:  # fmt: skip
         """Noted once, of the whole picture."""
-        filter = _filter(resample)
-        wanted = _size(size)
+        filter = filter_of(resample)
+        wanted = size_of(size)
         if (
             wanted is not None
             and filter is not None
@@ -280,36 +278,3 @@ def _let_go(picture: Any) -> None:
     if picture._exclusive_fp and picture._close_exclusive_fp_after_loading:
         picture.fp.close()
     picture.fp = None
-
-
-def _sides(box: Any) -> tuple[int, int, int, int] | None:
-    """Of a box for `crop`, rounded as there; None for what Pillow is to look at."""
-    if not isinstance(box, (tuple, list)) or len(box) != _BOX_SIDES:
-        return None
-    left, top, right, bottom = box
-    if type(left) is int and type(top) is int and type(right) is int and type(bottom) is int:
-        return left, top, right, bottom
-    try:
-        if right < left or bottom < top:
-            return None
-        left, top, right, bottom = map(int, map(round, box))
-    except Exception:
-        return None
-    return left, top, right, bottom
-
-
-def _filter(resample: Any) -> int | None:
-    """The engine's number, which is Pillow's; None for what it has not."""
-    if resample is None:
-        return int(Image.Resampling.BICUBIC)
-    number = int(resample) if isinstance(resample, int) else -1
-    return number if number in _ENGINE_FILTERS else None
-
-
-def _size(size: Any) -> tuple[int, int] | None:
-    if not isinstance(size, (tuple, list)) or len(size) != 2:
-        return None
-    width, height = size
-    if type(width) is not int or type(height) is not int or width < 1 or height < 1:
-        return None
-    return (width, height) if width * height <= _MOST_PIXELS else None
