@@ -1,0 +1,163 @@
+"""Batches of rows that lie in memory, gathered in one step instead of sample by sample."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data._utils.collate import (
+    collate_numpy_array_fn,
+    collate_numpy_scalar_fn,
+    collate_tensor_fn,
+    default_collate_fn_map,
+)
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+from slipstream.run.loading.digest import digest
+from slipstream.run.loading.getters import Parts, Row, rows_of
+from slipstream.run.loading.slot_queue import SlotCollating
+
+_DTYPES = frozenset({
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8,
+    torch.int16, torch.int32, torch.int64, torch.bool,
+})  # fmt: skip
+_NUMPY = frozenset(
+    np.dtype(name)
+    for name in ("f2", "f4", "f8", "u1", "i1", "i2", "i4", "i8", "?")
+)  # fmt: skip
+_MOST_REFUSALS = 3
+_LEAST_ROWS = 8  # in a batch
+_SMALL_BYTES = 64 << 10  # of a sample: larger ones take their time to copy, not to find
+
+
+class RowsFetcher(_MapDatasetFetcher):
+    """torch's fetcher, with a shorter way to the same batches."""
+
+    def __init__(self, *args: Any, say: Callable[[], None] = lambda: None) -> None:
+        """`say` is called when the short way was seen to lead to the same."""
+        super().__init__(*args)
+        self._say = say
+        self._way = way_to_rows(self.dataset)
+        self._is_proved = False
+        self._refusals = 0
+
+    def fetch(self, possibly_batched_index: Any) -> Any:
+        """As torch's; what the short way cannot do, or refuses, goes the long one."""
+        index = possibly_batched_index
+        if self._way is None or len(index) < _LEAST_ROWS:
+            return self._fetch_usually(index)
+        try:
+            batch = self._way.gather(index)
+        except Exception:
+            self._refusals += 1
+            if self._refusals >= _MOST_REFUSALS:
+                self._way = None
+            return self._fetch_usually(index)
+        if self._is_proved:
+            return batch
+        # Nothing is drawn and nothing changed by looking rows up: once more does no harm.
+        usual = self._fetch_usually(index)
+        self._is_proved = digest(batch) == digest(usual)
+        if self._is_proved:
+            self._say()
+        else:
+            self._way = None
+        return usual
+
+    def _fetch_usually(self, index: Any) -> Any:
+        return super().fetch(index)  # type: ignore[no-untyped-call]
+
+
+class _Refused(Exception):
+    """Not rows of plain arrays, or not plain numbers."""
+
+
+class _Way:
+    """Looks up what `dataset` holds anew for every batch: it may have changed."""
+
+    def __init__(self, dataset: Any, subsets: list[Any], form: Row | Parts | None) -> None:
+        self._dataset, self._subsets, self._form = dataset, subsets, form
+        self._getter = getattr(type(dataset), "__getitem__", None)
+
+    def gather(self, index: Any) -> Any:
+        """The batch of these. Raises where that is not certain."""
+        for subset in self._subsets:
+            index = [subset.indices[one] for one in index]
+        if set(map(type, index)) != {int}:
+            raise _Refused
+        rows = torch.tensor(index)
+        if self._form is None:
+            return [_take(tensor, rows) for tensor in self._dataset.tensors]
+        if type(self._dataset).__getitem__ is not self._getter:
+            raise _Refused
+        return self._collate(self._form, rows)
+
+    def _collate(self, form: Row | Parts, rows: torch.Tensor) -> Any:
+        if isinstance(form, Row):
+            return _take(vars(self._dataset)[form.name], rows)
+        items = [self._collate(item, rows) for item in form.items]
+        return dict(zip(form.keys, items, strict=True)) if form.kind is dict else items
+
+
+def way_to_rows(dataset: Any) -> _Way | None:
+    """The short way, if the dataset is known to have one."""
+    if not _collates_as_usual():
+        return None
+    subsets = []
+    while type(dataset) is Subset:
+        subsets.append(dataset)
+        dataset = dataset.dataset
+    kind: Any = type(dataset)
+    if kind is TensorDataset:
+        return _Way(dataset, subsets, None)
+    if hasattr(dataset, "__getitems__") or kind.__getattribute__ is not object.__getattribute__:
+        return None
+    form = rows_of(getattr(kind, "__getitem__", None))
+    if form is None or any(hasattr(kind, name) for name in _names(form)):
+        return None
+    return _Way(dataset, subsets, form)
+
+
+def _names(form: Row | Parts) -> list[str]:
+    if isinstance(form, Row):
+        return [form.name]
+    return [name for item in form.items for name in _names(item)]
+
+
+def _take(source: Any, rows: torch.Tensor) -> torch.Tensor:
+    if type(source) is torch.Tensor:
+        return _take_tensor(source, rows)
+    if type(source) is not np.ndarray or source.dtype not in _NUMPY:
+        raise _Refused
+    if source.ndim == 0 or not (source.flags.c_contiguous and source.flags.writeable):
+        raise _Refused
+    found = _take_tensor(torch.from_numpy(source), rows)
+    # Numbers by themselves become what torch reads them as.
+    return found if source.ndim > 1 else found.to(torch.as_tensor([source[0]]).dtype)
+
+
+def _take_tensor(source: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    is_plain = source.layout is torch.strided and source.device.type == "cpu"
+    if not is_plain or source.requires_grad or source.dtype not in _DTYPES:
+        raise _Refused
+    if source.ndim == 0 or not source.is_contiguous() or source.is_conj() or source.is_neg():
+        raise _Refused
+    if source.nbytes > _SMALL_BYTES * len(source):
+        raise _Refused
+    return source.index_select(0, rows)
+
+
+def _collates_as_usual() -> bool:
+    usual: dict[Any, Any] = {
+        torch.Tensor: collate_tensor_fn,
+        np.ndarray: collate_numpy_array_fn,
+        (np.bool_, np.number, np.object_): collate_numpy_scalar_fn,
+    }
+    return all(default_collate_fn_map.get(kind) is way for kind, way in usual.items())
+
+
+def suits(auto_collation: bool, collate_fn: Any) -> bool:
+    """Whether batches are made as torch makes them by itself."""
+    is_usual = collate_fn is default_collate or isinstance(collate_fn, SlotCollating)
+    return auto_collation and is_usual

@@ -1,0 +1,229 @@
+"""Rows that lie in memory are gathered in one step, and the batches are torch's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from slipstream.run.fixes import fast_loader
+from slipstream.run.loading.getters import rows_of
+from slipstream.run.loading.rows import RowsFetcher, way_to_rows
+from tests.run.test_fast_loader import epochs, flat, run, situation
+
+COUNT = 64
+X = torch.arange(COUNT * 6, dtype=torch.float32).reshape(COUNT, 2, 3)
+Y = torch.arange(COUNT)
+
+
+class Rows(Dataset[Any]):
+    def __init__(self, x: Any = X, y: Any = Y) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index], self.y[index]
+
+
+class InDict(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return {"y": self.y[index], "pair": [self.x[index], self.y[index]]}
+
+
+class InSteps(Rows):
+    def __getitem__(self, index: int) -> Any:
+        x = self.x[index]
+        label = self.y[index]
+        return x, label
+
+
+class Single(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index]
+
+
+def numpy_rows(kind: str) -> Rows:
+    return Rows((X.numpy() % 200).astype(kind), Y.numpy().astype(kind))
+
+
+FOUND: list[tuple[str, Callable[[], Any]]] = [
+    ("tensors", lambda: TensorDataset(X, Y, X.half(), Y % 2 == 0)),
+    ("subset", lambda: Subset(TensorDataset(X, Y), range(0, COUNT, 2))),
+    ("subset of a subset", lambda: Subset(Subset(Rows(), list(range(50, 0, -1))), range(40))),
+    ("hand-written", Rows),
+    ("dict", InDict),
+    ("steps", InSteps),
+    ("single", Single),
+    *((kind, lambda kind=kind: numpy_rows(kind)) for kind in ("f4", "f8", "f2", "u1", "i4", "?")),
+]
+
+
+def check(make: Callable[[], Any], *, is_found: bool, **arguments: Any) -> None:
+    given = {"batch_size": 8, "shuffle": True, **arguments}
+    use = epochs(lambda: DataLoader(make(), **given))
+    plain = run(use)
+    gathered: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        own = torch.Tensor.index_select
+
+        def counted(tensor: torch.Tensor, *args: Any) -> torch.Tensor:
+            gathered.append(1)
+            return own(tensor, *args)
+
+        patch.setattr(torch.Tensor, "index_select", counted)
+        undo = fast_loader.apply(situation())
+        try:
+            fixed = run(use)
+        finally:
+            undo()
+    assert fixed == plain
+    if not given.get("num_workers"):
+        assert bool(gathered) == is_found
+
+
+@pytest.mark.parametrize("make", [make for _, make in FOUND], ids=[name for name, _ in FOUND])
+def test_rows_are_gathered(make: Callable[[], Any]) -> None:
+    check(make, is_found=True)
+
+
+def test_rows_are_gathered_in_workers() -> None:
+    check(Rows, is_found=True, num_workers=2)
+
+
+def test_the_last_batch_may_be_short() -> None:
+    check(lambda: TensorDataset(X[:61], Y[:61]), is_found=True)
+
+
+class Transforming(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index] * 2, self.y[index]
+
+
+class Shifted(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index - 1], self.y[index]
+
+
+class Random(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index], torch.rand(2)
+
+
+class Property(Rows):
+    @property
+    def z(self) -> Any:
+        return self.x * 2
+
+    def __getitem__(self, index: int) -> Any:
+        return self.z[index], self.y[index]
+
+
+class Watching(Rows):
+    def __getattribute__(self, name: str) -> Any:
+        return object.__getattribute__(self, name)
+
+
+OTHERS: list[tuple[str, Callable[[], Any]]] = [
+    ("transform", Transforming),
+    ("shifted", Shifted),
+    ("random", Random),
+    ("property", Property),
+    ("__getattribute__", Watching),
+    ("list", lambda: Rows(X.tolist(), Y.tolist())),
+    ("strings", lambda: Rows([str(k) for k in range(COUNT)])),
+    ("strided", lambda: Rows(X.transpose(1, 2))),
+    ("subclass", lambda: Rows(torch.nn.Parameter(X, requires_grad=False))),
+]
+
+
+@pytest.mark.parametrize("make", [make for _, make in OTHERS], ids=[name for name, _ in OTHERS])
+def test_others_are_left_alone(make: Callable[[], Any]) -> None:
+    check(make, is_found=False)
+
+
+def test_own_collate_and_small_batches_are_left_alone() -> None:
+    check(Rows, is_found=False, collate_fn=list)
+    check(Rows, is_found=False, batch_size=4)
+    check(Rows, is_found=False, batch_size=None)
+
+
+def test_data_that_changes_is_seen() -> None:
+    def use() -> Any:
+        dataset, seen = Rows(X.clone()), []
+        for number, batch in enumerate(DataLoader(dataset, batch_size=8)):
+            seen.append(flat(batch))
+            if number == 3:
+                dataset.x[-8:] = -1
+            if number == 5:
+                dataset.x = np.ones((COUNT, 2), np.float32)
+        return seen
+
+    plain = run(use)
+    undo = fast_loader.apply(situation())
+    try:
+        assert run(use) == plain
+    finally:
+        undo()
+
+
+def test_a_number_that_is_not_there_is_torchs_error() -> None:
+    def use() -> Any:
+        seen: list[Any] = []
+        batches = [[*range(8)], [*range(60, 68)], [*range(8)], [-1, *range(8)]]
+        iterator = iter(DataLoader(TensorDataset(X, Y), batch_sampler=batches))
+        while True:
+            try:
+                seen.append(flat(next(iterator)))
+            except StopIteration:
+                return seen
+            except IndexError as error:
+                seen.append(str(error))
+
+    plain = run(use)
+    undo = fast_loader.apply(situation())
+    try:
+        assert run(use) == plain
+    finally:
+        undo()
+
+
+def test_another_collate_of_tensors_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(batch: Any, *, collate_fn_map: Any = None) -> int:
+        return len(batch)
+
+    monkeypatch.setitem(default_collate_fn_map, torch.Tensor, count)
+    assert way_to_rows(TensorDataset(X, Y)) is None
+
+
+def test_a_wrong_way_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetcher = RowsFetcher(Rows(), True, torch.utils.data.default_collate, False)
+    assert fetcher._way is not None
+    monkeypatch.setattr(fetcher._way, "gather", lambda index: [X[:8], Y[:8]])
+    assert fetcher.fetch(list(range(8, 16)))[1].tolist() == list(range(8, 16))
+    assert fetcher._way is None
+
+
+def test_getters_that_do_more_are_not_rows() -> None:
+    def two(self: Any, index: int) -> Any:
+        self.seen = index
+        return self.x[index]
+
+    def branch(self: Any, index: int) -> Any:
+        return self.x[index] if self.y else self.y[index]
+
+    def with_default(self: Any, index: int, more: int = 0) -> Any:
+        return self.x[index]
+
+    def deep(self: Any, index: int) -> Any:
+        return self.x[index][index]
+
+    def constant(self: Any, index: int) -> Any:
+        return self.x[index], 1
+
+    for getter in (two, branch, with_default, deep, constant, len, None):
+        assert rows_of(getter) is None
