@@ -37,7 +37,8 @@ class Diagnosis:
         from slipstream.doctor.text import print_report
 
         out = StringIO()
-        print_report(self.report, Console(file=out, width=80, highlight=False))
+        console = Console(file=out, width=80, highlight=False, force_jupyter=False)
+        print_report(self.report, console)
         return out.getvalue()
 
     def __repr__(self) -> str:

@@ -33,6 +33,8 @@ def seed_all(seed: int, shift: int = 0) -> None:
 
     random.seed(seed)
     np.random.seed(seed)
+    # Of the processor alone: those of devices begin with a number of their own.
+    torch.default_generator.manual_seed(seed)
     if shift:
         own = torch.manual_seed
 
@@ -40,7 +42,6 @@ def seed_all(seed: int, shift: int = 0) -> None:
             return own(given + shift)
 
         torch.manual_seed = shifted  # type: ignore[assignment]
-        torch.manual_seed(torch.initial_seed())
 
 
 def _diagnose(target: Target, values: dict[str, Any], place: Path) -> None:

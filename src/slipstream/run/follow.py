@@ -145,6 +145,9 @@ def _add(found: Any, value: Any) -> None:
         found.update(f"{type(value).__name__}{len(value)}".encode())
         for item in value:
             _add(found, item)
+    elif hasattr(value, "tobytes") and hasattr(value, "getbands"):
+        found.update(f"{value.mode}{value.size}".encode())
+        found.update(value.tobytes())
     elif hasattr(value, "__dict__") and not isinstance(value, type):
         found.update(type(value).__name__.encode())
         _add(found, vars(value))

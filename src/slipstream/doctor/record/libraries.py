@@ -1,5 +1,6 @@
 """Functions of well-known libraries that read, decode and change samples, by the stage they are."""
 
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +64,9 @@ _FUNCTIONS = (
 
 def time_libraries(log: StageLog, patches: Patches, done: set[str]) -> None:
     """Time those of the functions whose modules are imported by now and not in `done`."""
+    if "PIL.Image" in sys.modules:
+        # Imported by Pillow when it opens a picture, and so by workers, too late.
+        importlib.import_module("PIL.ImageFile")
     for module_name, path, stage in _FUNCTIONS:
         key = f"{module_name}.{path}"
         module = sys.modules.get(module_name)

@@ -27,6 +27,8 @@ def is_users(code: CodeType) -> bool:
 
 def is_foreign(file: str) -> bool:
     """Whether a file is Python's, an installed package's, or ours."""
+    if file.startswith("<ipython-input"):
+        return False
     return (
         file.startswith((*_FOREIGN, _PACKAGE, "<"))
         or "site-packages" in file

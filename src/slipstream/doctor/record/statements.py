@@ -5,9 +5,9 @@ A sampling thread knows the line that runs, and not the function in C below it. 
 
 import ast
 import builtins
+import linecache
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 WRITES, PYTHON, ARRAYS, SLEEPS, STATE, TORCH, OTHER = (
@@ -108,9 +108,11 @@ def _holds_graph(kept: ast.expr, roots: set[str | None]) -> bool:
 
 
 def _tree_of(file: str) -> ast.Module | None:
+    # Cells of notebooks are no files, but known there.
+    lines = linecache.getlines(file)
     try:
-        return ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        return ast.parse("".join(lines)) if lines else None
+    except (SyntaxError, ValueError):
         return None
 
 
@@ -120,7 +122,8 @@ def _names_of(file: str) -> dict[str, Any]:
         path = getattr(module, "__file__", None)
         if path and (path == file or path.endswith("/" + file)):
             return vars(module)
-    return {}
+    main = sys.modules.get("__main__")
+    return {} if main is None or getattr(main, "__file__", None) else vars(main)
 
 
 def _chain_at(tree: ast.AST, line: int) -> list[ast.stmt]:

@@ -15,7 +15,6 @@ _FUNCTIONS = (
     ("json", "dump"),
     ("pickle", "dump"),
     ("os", "fsync"),
-    ("warnings", "warn"),
     ("numpy", "save"),
     ("numpy", "savez"),
     ("numpy", "savez_compressed"),
