@@ -3,6 +3,9 @@
 import gc
 import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -598,6 +601,66 @@ def _is_ours(pid: str) -> bool:
         return int(stat.rpartition(")")[2].split()[1]) == os.getpid()
     except (OSError, IndexError):
         return False
+
+
+def test_batches_are_made_here_as_well_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_SPOT_CHECKS", {2, 5, 9})
+    check_equal(epochs(lambda: DataLoader(Slow("torch"), batch_size=2)), at_least=10)
+    array = np.zeros(1 << 20)  # too large to be watched
+
+    class Array(Slow):
+        def __getitem__(self, index: int) -> Any:
+            return super().__getitem__(index), array[0]
+
+    def use() -> Any:
+        array[0] = 0
+        seen = []
+        for number, batch in enumerate(DataLoader(Array(), batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number >= 6:
+                array[0] += 1
+        return len(seen)
+
+    with pytest.warns(UserWarning, match="not what it should have been"):
+        compared = Compared(use)
+    assert compared.failures
+
+
+def test_processes_end_with_the_scripts(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pids = done.stdout.split()
+    assert pids
+    deadline = time.monotonic() + 10
+    while any(Path("/proc", pid).exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path("/proc", pid).exists() for pid in pids)
+
+
+SCRIPT = """
+import os, signal, time
+from types import SimpleNamespace
+from torch.utils.data import DataLoader, Dataset
+from slipstream.run.fix import Situation
+from slipstream.run.fixes import parallel_loading
+
+class Slow(Dataset):
+    def __len__(self):
+        return 1000
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return index
+
+parallel_loading.apply(Situation({}, SimpleNamespace(loaders=[], clock="host", calls=[])))
+iterator = iter(DataLoader(Slow()))
+for _ in range(30):
+    next(iterator)
+print(*[child.pid for child in iterator._ahead._crew.children], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 def test_cheap_samples_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
