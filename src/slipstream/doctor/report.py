@@ -12,6 +12,7 @@ from slipstream.doctor.page import storage_view
 from slipstream.doctor.rules import all_rules
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.precedence import arrange
+from slipstream.run.cures import CURES
 
 SCHEMA = "slipstream.report/1"
 _LOUD = 0.10  # of a step: from here on it decides the verdict
@@ -90,10 +91,12 @@ def _as_dict(finding: Finding, attribution: Attribution, capture: Capture) -> di
     }
 
 
-def next_command(finding: Finding, script: str) -> str:
-    """What to type now."""
-    allow = {"E": "", "N": " --allow numeric", "S": " --diff"}[finding.fix_class]
-    return f"slipstream run --only {finding.rule}{allow} {script}"
+def next_command(finding: Finding, script: str) -> str | None:
+    """What to type now; None where there is nothing but to change the script."""
+    fix = CURES.get(finding.rule)
+    if fix is None or (not script.endswith(".py") and not script.startswith("-m ")):
+        return None
+    return f"slipstream run --only {fix} {script}"
 
 
 def _verdict(case: Case, findings: list[Finding]) -> str:

@@ -30,7 +30,7 @@ def print_report(report: dict[str, Any], console: Console, *, page: str | None =
         console.print(_healthy(report))
         console.print(_numbers(report))
     if report["findings"]:
-        console.print(Text.assemble("Next: ", (report["findings"][0]["next"], "bold")))
+        _print_next(report, console)
     if page:
         console.print(f"The whole report: {page}")
 
@@ -122,3 +122,11 @@ def _numbers(report: dict[str, Any]) -> RenderableType:
     if overhead is not None:
         said += f" Watching cost {overhead:.1%}."
     return Text(said)
+
+
+def _print_next(report: dict[str, Any], console: Console) -> None:
+    commands = {finding["next"] for finding in report["findings"]} - {None}
+    if commands:
+        all_fixes = f"slipstream run {report['script']}"
+        command = commands.pop() if len(commands) == 1 else all_fixes
+        console.print(Text.assemble("Next: ", (command, "bold")))
