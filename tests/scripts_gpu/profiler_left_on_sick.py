@@ -1,4 +1,4 @@
-# truth: rule=profiler-left-on cost_ms=measured at="torch.profiler.profile("
+# truth: rule=profiler-left-on cost_ms=measured at="profiler.start()"
 """A profiler around the whole training."""
 
 import torch

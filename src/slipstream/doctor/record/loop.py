@@ -30,6 +30,7 @@ from slipstream.doctor.capture import (
     Call,
 )
 from slipstream.doctor.record.device import DeviceHooks
+from slipstream.doctor.record.further import FurtherHooks
 from slipstream.doctor.record.machine import cuda_is_in_use
 from slipstream.doctor.record.models import ModelFacts
 from slipstream.doctor.record.places import users_frame, users_place
@@ -64,6 +65,7 @@ class LoopHooks:
         self.models = ModelFacts()
         self._writers = WriterHooks(session.trace, session.patches)
         self._device = DeviceHooks(session.trace, session.patches)
+        self._further = FurtherHooks(session)
         self._step_count = 0
         self._made_at: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
         self._graphs: deque[weakref.ref[Any]] = deque(maxlen=200)
@@ -94,6 +96,7 @@ class LoopHooks:
             replace(torch.nn.DataParallel, name, trace.counted(CALL, f"DataParallel.{name}"))
         replace(torch.utils.checkpoint._CheckpointFrame, "__init__", self._wrap_frame)
         self._writers.install()
+        self._further.install()
         for name in _SYNCS:
             replace(torch.Tensor, name, self._wrap_sync(name))
         for name in ("to", "cuda"):
@@ -123,7 +126,7 @@ class LoopHooks:
                 call.facts["kept_at"] = accumulation_of(call.where)
         try:
             self.models.after_backward()
-            return replay_all(self)
+            return replay_all(self) + self._further.replay(self)
         finally:
             self.models.release()
             self.held_optimizers.clear()
@@ -158,6 +161,7 @@ class LoopHooks:
                 return original(tensors, *args, **kwargs)
             call = trace.call_here("backward")
             self._watch_graph(tensors, call)
+            self._further.retained.before_backward(tensors, call, *_keeps(*args, **kwargs))
             with trace.span(BACKWARD, call.id) as span:
                 result = original(tensors, *args, **kwargs)
             call.count += 1
@@ -215,24 +219,27 @@ class LoopHooks:
         return init
 
     def _wrap_module(self, original: Any) -> Any:
-        trace = self._trace
+        hooks, trace = self, self._trace
         is_compiling = torch.compiler.is_compiling
 
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._in_forward or is_compiling() or not trace.is_here:
-                return original(module, *args, **kwargs)
-            self._in_forward = True
+        # Torch's profiler looks for a module by the name `self` in the frame of this function.
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if hooks._in_forward or is_compiling() or not trace.is_here:
+                return original(self, *args, **kwargs)
+            hooks._in_forward = True
             try:
-                if self._session.is_light:
+                if hooks._session.is_light:
                     with trace.span(FORWARD):
-                        return original(module, *args, **kwargs)
-                known = self.models.note(module, args, kwargs)
-                facts = [known, module.training, torch.is_grad_enabled()]
-                inside = self.models.look_inside(known, module)
+                        return original(self, *args, **kwargs)
+                known = hooks.models.note(self, args, kwargs)
+                facts = [known, self.training, torch.is_grad_enabled()]
+                inside = hooks.models.look_inside(known, self)
+                if inside is not None:
+                    inside = hooks._further.looking(known, self, inside)
                 with trace.span(FORWARD, facts), inside or nullcontext():
-                    return original(module, *args, **kwargs)
+                    return original(self, *args, **kwargs)
             finally:
-                self._in_forward = False
+                hooks._in_forward = False
 
         return call
 
@@ -303,6 +310,7 @@ class LoopHooks:
         if not self._trace.is_here:
             return
         self._session.before_step()
+        self._further.before_step()
         self.models.after_backward()
         self._step_count += 1
         if self._trace.loop_code is None:
@@ -337,6 +345,12 @@ class LoopHooks:
         elif getattr(self, "_garbage", None) is not None:
             self._garbage.__exit__(None, None, None)
             del self._garbage
+
+
+def _keeps(
+    gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, **_: Any
+) -> tuple[bool, bool]:
+    return bool(retain_graph), create_graph
 
 
 def _describe_optimizer(optimizer: Any) -> dict[str, Any]:

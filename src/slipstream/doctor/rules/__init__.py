@@ -70,6 +70,13 @@ _OF_THE_LOOP = (
     "thread_count",
     "small_batch",
     "gradient_sync",
+    "unused_parameter_search",
+    "slow_rank",
+    "profiler_left_on",
+    "retained_graph",
+    "conv_bias_before_norm",
+    "unfused_attention",
+    "swapping",
 )
 _OF_DEVICES = (
     "pageable_copy",
@@ -87,6 +94,9 @@ _OF_DEVICES = (
     "launch_bound",
     "allocator_thrash",
     "data_parallel",
+    "odd_dimensions",
+    "shared_device",
+    "hot_device",
 )
 
 

@@ -1,0 +1,183 @@
+"""What the recorder notes beyond the parts of a step: products, kept graphs, profilers, ranks."""
+
+import cProfile
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from slipstream.doctor.capture import Call
+from slipstream.doctor.diagnose import diagnose
+from slipstream.doctor.record.pressure import memory_stall, own_swap, swapped_in
+from slipstream.doctor.record.products import Product, watching_products
+from slipstream.doctor.record.replay_products import is_odd, padded
+from slipstream.doctor.record.retained import RetainedGraphs
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_attention_by_hand_is_seen_and_torchs_own_is_not(mode: type) -> None:
+    q, k, v = (torch.randn(2, 4, 32, 8) for _ in range(3))
+    mask = torch.ones(32, 32).tril() == 0
+    with mode(), watching_products() as seen:
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+        assert not seen.attentions
+        torch.softmax(q @ k.transpose(-2, -1) / 8, -1) @ v
+        scores = torch.einsum("bhld,bhsd->bhls", q, k).masked_fill(mask, -1e9)
+        torch.einsum("bhls,bhsd->bhld", scores.softmax(-1), v)
+    found = [(entry.shape, entry.is_masked) for entry in seen.attentions.values()]
+    assert found == [((8, 32, 32, 8), False), ((8, 32, 32, 8), True)]
+
+
+def test_a_softmax_of_classes_is_no_attention() -> None:
+    x, head, table = torch.randn(64, 16), torch.randn(16, 32), torch.randn(32, 8)
+    with watching_products() as seen:
+        torch.softmax(x @ head, -1) @ table
+        torch.softmax((x @ head).view(2, 32, 32), 1) @ table
+    assert not seen.attentions
+    assert {entry.shape[2:] for entry in seen.products.values()} == {(16, 32), (32, 8)}
+
+
+def test_watching_changes_no_number() -> None:
+    model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    x = torch.randn(2, 8, 16)
+    expected = model(x)
+    with watching_products():
+        got = model(x)
+    assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "device", "expected"),
+    [
+        ((768, 50257), torch.bfloat16, "cuda", True),
+        ((768, 50304), torch.bfloat16, "cuda", False),
+        ((769, 512), torch.float16, "cuda", True),
+        ((768, 50257), torch.bfloat16, "cpu", False),
+        ((768, 50257), torch.float32, "cuda", False),  # without TF32 there are no tensor cores
+        ((768, 3), torch.bfloat16, "cuda", False),  # too small to matter
+    ],
+)
+def test_odd_sizes(sizes: tuple[int, int], dtype: torch.dtype, device: str, expected: bool) -> None:
+    assert is_odd(Product((1, 64, *sizes), dtype, device, None, True)) is expected
+    assert (padded(50257, 8), padded(100, 8), padded(512, 8)) == (50304, 104, 512)
+
+
+def judged(step: object, steps: int = 12) -> dict[str, int]:
+    graphs, call = RetainedGraphs(), Call(0, "backward", "train.py:1")
+    weight = torch.randn(4, requires_grad=True)
+    state = torch.zeros(4)
+    for _ in range(steps):
+        state = step(graphs, call, weight, state)  # type: ignore[operator]
+    return call.facts
+
+
+def test_a_graph_that_nothing_uses_again_is_told_from_one_that_is_used() -> None:
+    def for_nothing(
+        graphs: RetainedGraphs, call: Call, weight: torch.Tensor, state: torch.Tensor
+    ) -> torch.Tensor:
+        loss = (weight**2).sum()
+        graphs.before_backward(loss, call, True)
+        loss.backward(retain_graph=True)
+        return state
+
+    def carried(
+        graphs: RetainedGraphs, call: Call, weight: torch.Tensor, state: torch.Tensor
+    ) -> torch.Tensor:
+        state = torch.tanh(state + weight)
+        graphs.before_backward(state.sum(), call, True)
+        return state
+
+    def twice(
+        graphs: RetainedGraphs, call: Call, weight: torch.Tensor, state: torch.Tensor
+    ) -> torch.Tensor:
+        shared = weight**2
+        graphs.before_backward(shared.sum(), call, True)
+        graphs.before_backward(shared.mean(), Call(1, "backward", "train.py:2"))
+        return state
+
+    assert judged(for_nothing)["retained_used"] == 0
+    for needed in (carried, twice):
+        facts = judged(needed)
+        assert facts["retained_used"] == facts["retained_looked_at"] >= 2
+
+
+def train(steps: int = 12) -> None:
+    layers = [torch.nn.Linear(8, 8) for _ in range(4)]
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x in torch.utils.data.DataLoader(torch.randn(4 * steps, 8), 4):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+
+def test_a_profiler_is_noted_with_its_line_and_left_as_it_was() -> None:
+    with cProfile.Profile() as profile, diagnose() as watched:
+        train()
+    profile.disable()
+    [entry] = [r for r in watched.diagnosis.capture.replays if r["name"] == "profiler"]
+    assert entry["profiler"] == "cProfile"
+    assert entry["steps"] == [12, 12]
+    assert len(entry["now_ms"]) == len(entry["then_ms"]) >= 3
+    with diagnose() as watched:
+        train()
+    assert not [r for r in watched.diagnosis.capture.replays if r["name"] == "profiler"]
+
+
+def test_torchs_profiler_with_stacks_works_inside() -> None:
+    with diagnose():
+        train()  # what is imported under the profiler leaves names there that torch cannot read
+    with diagnose() as watched, torch.profiler.profile(with_stack=True) as profiler:
+        train()
+    names = [r["profiler"] for r in watched.diagnosis.capture.replays if r["name"] == "profiler"]
+    assert names == ["torch.profiler"]
+    assert "nn.Module: Linear" in "".join(event.name for event in profiler.events())
+
+
+def test_counters_are_there_or_none() -> None:
+    for count in (swapped_in(), own_swap(), memory_stall()):
+        assert count is None or count >= 0
+
+
+SCRIPT = """
+import os, time, torch
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for x in torch.utils.data.DataLoader(torch.randn(160, 8), 4):
+    optimizer.zero_grad()
+    if rank == int(os.environ["SLOW_RANK"]):
+        time.sleep(0.03)
+    model(x).sum().backward()
+    optimizer.step()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slow", [1, -1])
+def test_a_slow_rank_is_named_under_torchrun(slow: int, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    import os
+
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+            "-m", "slipstream", "doctor", "--steps", "20", "train.py",
+        ],
+        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+        env={**os.environ, "SLOW_RANK": str(slow), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads((tmp_path / "report.json").read_text())
+    found = {finding["rule"]: finding for finding in report["findings"]}
+    if slow < 0:
+        assert "slow-rank" not in found
+        return
+    assert "Rank 1 comes" in found["slow-rank"]["title"]
+    assert found["slow-rank"]["cost_ms"] == pytest.approx(30, rel=0.3)
