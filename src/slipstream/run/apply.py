@@ -9,8 +9,10 @@ from slipstream.run.fixes import (
     deferred_values,
     empty_cache,
     evaluation,
+    fast_loader,
     file_handles,
     garbage,
+    kept_memory,
     native_pictures,
     parallel_loading,
     saving,
@@ -20,10 +22,12 @@ from slipstream.run.fixes import (
 # In the order in which they are applied.
 FIXES: tuple[Fix, ...] = (
     native_pictures.FIX,
+    fast_loader.FIX,
     parallel_loading.FIX,
     file_handles.FIX,
     copies.FIX,
     deferred_values.FIX,
+    kept_memory.FIX,
     zero_grad.FIX,
     contiguous_inputs.FIX,
     evaluation.FIX,

@@ -1,0 +1,52 @@
+"""`kept-memory`: memory that a step frees stays with the process for the next step.
+
+torch's allocator gives pages back to the system when they are free for some milliseconds, which in
+a training loop is always, and the next step pays for every page once more. The allocator reads its
+settings when torch is loaded: what `slipstream.run.memory` gives must be in place before that, so
+this fix is one of the process and not of a function. The process keeps the most memory that it
+ever needed.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+
+import psutil
+import torch
+
+from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.memory import MARK, NEVER, VARIABLE
+
+NAME = "kept-memory"
+_MOST = 0.5  # of the machine's memory
+
+
+def applies(situation: Situation) -> tuple[bool, str]:
+    """Where the processor does the work, and has memory to spare."""
+    if situation.on_device:
+        return False, "the work is done by a device"
+    if not has_own_allocator():
+        return False, "this torch has no allocator that gives pages back"
+    if os.environ.get(MARK) is None:
+        return False, "torch was loaded with the settings of the system"
+    most = max((resident for _, resident, *_ in situation.capture.memory), default=0)
+    if most > _MOST * psutil.virtual_memory().total:
+        return False, "the script takes most of the memory"
+    return True, "what a step frees is used again by the next"
+
+
+def apply(situation: Situation) -> Undo:
+    """Nothing is left to do: the process was started so. Raises where it was not."""
+    if os.environ.get(VARIABLE) != NEVER:
+        raise RuntimeError(f"{VARIABLE} was not set when torch was loaded")
+    return lambda: None
+
+
+@cache
+def has_own_allocator() -> bool:
+    """Whether torch was built with mimalloc, which the setting is for."""
+    library = Path(torch.__file__).parent / "lib" / "libc10.so"
+    return library.is_file() and b"mimalloc" in library.read_bytes()
+
+
+FIX = Fix(NAME, "E", "memory that a step frees stays for the next", (), applies, apply)

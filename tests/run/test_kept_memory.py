@@ -1,0 +1,74 @@
+"""`kept-memory`: fewer page faults, the same numbers."""
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from slipstream.run.fixes import kept_memory
+from slipstream.run.memory import MARK, VARIABLE, keeping, not_keeping
+from tests.run.loop_kit import situation
+
+# What is free for a while in each step is given back; the pause stands for the rest of a step.
+LOOP = """
+import resource, time, torch
+torch.manual_seed(0)
+torch.set_num_threads(1)
+weight = torch.randn(1000, requires_grad=True)
+data = torch.randn(2000, 1000)
+for step in range(16):
+    if step == 6:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    loss = (data * weight).sigmoid().square().mean()
+    loss.backward()
+    weight.data -= weight.grad
+    time.sleep(0.05)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, loss.item().hex())
+"""
+
+
+def plain_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in (VARIABLE, MARK)}
+
+
+def run(environment: dict[str, str]) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOP], env=environment, capture_output=True, text=True, check=True
+    )
+    faults, loss = done.stdout.split()
+    return int(faults), loss
+
+
+@pytest.mark.skipif(not kept_memory.has_own_allocator(), reason="torch without mimalloc")
+def test_pages_are_used_again() -> None:
+    assert not_keeping(keeping(plain_environment())) == plain_environment()
+    plain, expected = run(plain_environment())
+    kept, loss = run(keeping(plain_environment()))
+    assert loss == expected
+    assert kept < plain / 4
+
+
+def test_it_applies_to_processes_that_were_started_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_memory, "has_own_allocator", lambda: True)
+    monkeypatch.delenv(MARK, raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert not kept_memory.applies(situation())[0]
+    for name, value in keeping({}).items():
+        monkeypatch.setenv(name, value)
+    assert kept_memory.applies(situation())[0]
+    kept_memory.apply(situation())()
+    assert not kept_memory.applies(situation(clock="device"))[0]
+    most = psutil.virtual_memory().total
+    assert not kept_memory.applies(situation(memory=[[0, most, 0]]))[0]
+    monkeypatch.setattr(kept_memory, "has_own_allocator", lambda: False)
+    assert not kept_memory.applies(situation())[0]
+
+
+def test_what_the_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MARK, raising=False)
+    monkeypatch.setenv(VARIABLE, "100")
+    assert keeping({VARIABLE: "100"}) == not_keeping({VARIABLE: "100"}) == {VARIABLE: "100"}
+    with pytest.raises(RuntimeError, match="not set"):
+        kept_memory.apply(situation())
