@@ -294,7 +294,7 @@ def copied(facts: dict[str, int], **changes: Any) -> Case:
 def test_each_copy_has_one_cause(facts: dict[str, int], rule: str) -> None:
     found = only(copied(facts))
     assert (found.rule, found.where) == (rule, "train.py:22")
-    assert found.cost_ms == pytest.approx(2, rel=0.02)
+    assert found.cost_ms == pytest.approx(2, rel=0.06)
 
 
 def test_what_a_line_makes_it_could_make_on_the_device() -> None:

@@ -234,7 +234,7 @@ def _finding_change(before: Report | None, after: Report | None) -> FindingChang
 
 def _warnings(a: Report, b: Report) -> list[str]:
     found = []
-    for name in ("script", "clock"):
+    for name in ("script", "clock", "samples"):
         if a.get(name) != b.get(name):
             found.append(f"{name}: {a.get(name)} -> {b.get(name)}")
     before, after = _flat(a["machine"]), _flat(b["machine"])

@@ -45,6 +45,7 @@ def make_report(capture: Capture) -> dict[str, Any]:
             "low_ms": low,
             "high_ms": high,
         },
+        "samples": attribution.loading.samples if attribution.loading else None,
         "ceiling_ms": _ceiling(capture, attribution),
         "parts": dict(attribution.parts),
         "ladder": [_rung(rung) for rung in capture.ladder if rung.step_ms],

@@ -28,7 +28,6 @@ def describe_machine() -> dict[str, Any]:
         "usable_cores": usable_cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "shared_memory_bytes": _shared_memory(),
-        "warm_read_us": _warm_read_us(),
         "devices": [
             torch.cuda.get_device_properties(k).name for k in range(torch.cuda.device_count())
         ]
@@ -75,6 +74,7 @@ def describe_settings() -> dict[str, Any]:
         "cudnn_tf32": torch.backends.cudnn.allow_tf32,
         "matmul_precision": torch.get_float32_matmul_precision(),
         "flags": {name: os.environ[name] for name in _FLAGS if name in os.environ},
+        "warm_read_us": _warm_read_us(),
         "free_threaded": bool(getattr(sys, "_is_gil_enabled", lambda: True)() is False),
     }
     dynamo = sys.modules.get("torch._dynamo.utils")

@@ -40,6 +40,7 @@ class ModelFacts:
         self.found: list[dict[str, Any]] = []
         self.given: dict[tuple[int, str], tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self.insides: dict[int, Inside] = {}
+        self.autocast_dtype: torch.dtype | None = None  # on a device, where it was seen
 
     def note(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """A call of this module; its number."""
@@ -59,7 +60,9 @@ class ModelFacts:
             mode = facts["modes"][name] = {"calls": 0, "where": users_place(2), **_NOTHING}
         mode["calls"] += 1
         mode["anomaly"] += torch.is_anomaly_enabled()
-        mode["autocast"] += torch.is_autocast_enabled("cuda")
+        if torch.is_autocast_enabled("cuda"):
+            mode["autocast"] += 1
+            self.autocast_dtype = torch.get_autocast_dtype("cuda")
         mode["synced"] += bool(getattr(module, "require_backward_grad_sync", False))
         if mode["calls"] == _LOOKED_AT and number in self._held:
             self.given[number, name] = _without_graph(args), _without_graph(kwargs)

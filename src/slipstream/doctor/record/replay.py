@@ -5,6 +5,7 @@ random numbers and switches of the user's script are left as they are.
 """
 
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ from slipstream.doctor.record.stopwatch import Stopwatch, undisturbed
 if TYPE_CHECKING:
     from slipstream.doctor.record.loop import LoopHooks
 
-_SECONDS = 3.0
+_SECONDS, _SECONDS_ON_DEVICE = 3.0, 6.0
 
 
 def replay_all(hooks: "LoopHooks") -> list[dict[str, Any]]:
@@ -40,7 +41,13 @@ def replay_all(hooks: "LoopHooks") -> list[dict[str, Any]]:
 def _replay(hooks: "LoopHooks", device: int | None, found: list[dict[str, Any]]) -> None:
     if device is not None:
         torch.cuda.set_device(device)
-    watch = Stopwatch(_SECONDS)
+    watch = Stopwatch(_SECONDS if device is None else _SECONDS_ON_DEVICE)
+    dtype = hooks.models.autocast_dtype
+    with nullcontext() if dtype is None else torch.autocast("cuda", dtype):
+        _replay_each(hooks, watch, found)
+
+
+def _replay_each(hooks: "LoopHooks", watch: Stopwatch, found: list[dict[str, Any]]) -> None:
     for replay in (replay_layers, replay_suspects, replay_optimizers, replay_variants):
         try:
             found += replay(hooks, watch)

@@ -144,12 +144,12 @@ def _variants(
     if "float64" in facts["dtypes"]:
         single = copy.deepcopy(model).float()
         yield "float32", now, _like(single, _as(given, _to_float), in_training), about
+    first = next(iter(model.parameters()))
     threads, cores = torch.get_num_threads(), usable_cores()
-    if threads != cores:
+    if threads != cores and first.device.type == "cpu":
         yield "threads", _on(now, threads), _on(now, cores), {**about, "threads": [threads, cores]}
     if torch.are_deterministic_algorithms_enabled():
         yield "deterministic", _fixed(now, True), _fixed(now, False), about
-    first = next(iter(model.parameters()))
     if first.device.type == "cuda":
         yield from on_device(now, model, facts, about)
     batch = next((t.shape[0] for t in tree_leaves(given) if _has_rows(t)), 0)

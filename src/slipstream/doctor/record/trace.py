@@ -112,12 +112,16 @@ class DeviceClock:
 
         self._torch = torch
         self._events: list[Any] = []
+        # The loop's own: copies ahead on a stream of theirs are no part of its time.
+        self._stream = torch.cuda.current_stream()
         self.mark()
 
     def mark(self) -> int:
         """A moment: when the device gets here."""
+        if self._events and self._torch.cuda.is_current_stream_capturing():
+            return len(self._events) - 1  # nothing runs now
         event = self._torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
+        event.record(self._stream)
         self._events.append(event)
         return len(self._events) - 1
 

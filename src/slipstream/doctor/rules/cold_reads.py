@@ -20,7 +20,7 @@ def find(case: Case) -> list[Finding]:
     if loading.read_bytes < max(_LEAST_BYTES, _LEAST_SHARE * loading.read_chars):
         return []
     warm = sum(stage_count(loading, stage) for stage in loading.stages if stage.startswith("read:"))
-    warm *= float(case.capture.machine.get("warm_read_us") or 0.0) * 1e-3
+    warm *= float(case.capture.settings.get("warm_read_us") or 0.0) * 1e-3
     blocked = max(0.0, min(reading_ms(loading), loading.blocked_ms) - warm)
     # Who was blocked has to wait for a core again.
     spent = blocked + loading.delay_ms

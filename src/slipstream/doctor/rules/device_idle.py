@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 
-from slipstream.doctor.attribute import Step
-from slipstream.doctor.capture import COPY, SYNC, Call, Span
+from slipstream.doctor.capture import BACKWARD, COPY, FORWARD, OPTIMIZER, SYNC, Call, Span
 from slipstream.doctor.rules.case import Case
 
 HIDDEN = (
@@ -14,6 +13,8 @@ OPEN = (
     "Tensor.item", "Tensor.tolist", "Tensor.cpu", "Tensor.numpy", "Tensor.__float__",
     "Tensor.__int__", "torch.cuda.synchronize",
 )  # fmt: skip
+_WORK = (FORWARD, BACKWARD, OPTIMIZER, COPY)
+_LOOKED_AT = 40  # spans
 COPIES = ("Tensor.to", "Tensor.cuda", "torch.tensor", "torch.as_tensor", "torch.from_numpy")
 
 
@@ -25,20 +26,21 @@ def idle_ms(case: Case) -> dict[int, float]:
     """
     idle: defaultdict[int, float] = defaultdict(float)
     steps = case.attribution.steps
-    for step in steps:
-        on_device = [span for span in step.spans if span.device is not None]
-        for number, span in enumerate(on_device):
-            if span.kind in (SYNC, COPY) and span.device is not None and span.detail is not None:
-                until = _next_work(on_device[number + 1 :], span, step)
+    spans = [span for step in steps for span in step.spans if span.device is not None]
+    for number, span in enumerate(spans):
+        if span.kind in (SYNC, COPY) and span.device is not None and span.detail is not None:
+            until = _next_work(spans[number + 1 : number + 1 + _LOOKED_AT], span)
+            if until is not None:
                 idle[span.detail] += max(0, until - span.device[0]) * 1e-6 / len(steps)
     return dict(idle)
 
 
-def _next_work(later: list[Span], span: Span, step: Step) -> int:
+def _next_work(later: list[Span], span: Span) -> int | None:
+    """When the device gets something to do again, be it in the next step."""
     for other in later:
-        if other.start >= span.end and other.device is not None:
+        if other.kind in _WORK and other.start >= span.end and other.device is not None:
             return other.device[0]
-    return step.end
+    return None
 
 
 def is_built_here(case: Case, call: Call) -> bool:

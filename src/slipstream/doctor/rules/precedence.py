@@ -28,6 +28,7 @@ _SILENCES: dict[str, tuple[str, ...]] = {
     "cold-reads": (*_WORK, "storage-wait", "too-few-workers", "small-files"),
     "slow-tokenizing": (*_WORK, "storage-wait", "too-few-workers", "slow-collate"),
     "late-crop": (*_WORK, "storage-wait", "repeated-preprocessing"),
+    **dict.fromkeys(("sync-each-step", "hidden-sync", "blocking-copy"), ("python-in-loop",)),
     "slow-worker-start": ("workers-restarted", "loader-recreated"),
 }  # fmt: skip
 # rule: those that it stands before, though they may cost more
