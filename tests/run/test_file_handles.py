@@ -4,6 +4,7 @@ import os
 import time
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,18 @@ def test_few_maps_are_kept(data: Path) -> None:
     assert open_files() - before <= MOST
     undo()
     assert open_files() <= before
+
+
+def test_many_threads_ask(data: Path, known: Situation) -> None:
+    for number in range(2 * MOST):
+        np.full(8, number, np.uint8).tofile(data / f"{number}.bin")
+
+    def read(number: int) -> bool:
+        made = np.memmap(data / f"{number % (2 * MOST)}.bin", mode="r")
+        return bool((made == number % (2 * MOST)).all())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(4000)))
 
 
 def test_hdf5_files_are_closed_for_the_script(data: Path) -> None:
