@@ -1,0 +1,134 @@
+"""Calls of models by the script: not those that a model makes of its own parts."""
+
+import random
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from slipstream.patches import Patches
+from slipstream.run.evaluating.purity import signature
+from slipstream.run.fix import Situation
+
+Call = Callable[..., Any]
+# around(module, call, args, kwargs): `call(*args, **kwargs)` is what the script has called.
+Around = Callable[[Any, Call, tuple[Any, ...], dict[str, Any]], Any]
+_OTHERS = (torch.jit.ScriptModule, torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+_MOST_KINDS = 256
+
+
+class Outermost:
+    """Hands calls of modules that have parameters to `around`, until it is undone."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._has_parameters: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._local = threading.local()
+        self._patches = Patches()
+
+    def start(self) -> None:
+        """Before the script."""
+        self._patches.replace(torch.nn.Module, "__call__", self._wrap)
+
+    def undo(self) -> None:
+        """No more calls are handed on."""
+        self._patches.undo()
+
+    def _wrap(self, original: Any) -> Any:
+        local = self._local
+
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or getattr(local, "is_inside", False):
+                return original(module, *args, **kwargs)
+            if not self._is_model(module):
+                return original(module, *args, **kwargs)
+            local.is_inside = True
+            try:
+                return self._around(module, lambda *a, **k: original(module, *a, **k), args, kwargs)
+            finally:
+                local.is_inside = False
+
+        return call
+
+    def _is_model(self, module: Any) -> bool:
+        known = self._has_parameters.get(module)
+        if known is None:
+            known = not isinstance(module, _OTHERS) and next(module.parameters(), None) is not None
+            self._has_parameters[module] = known
+        return known
+
+
+class Tries:
+    """Makes calls in a new way. The first of each kind (shapes, types, modes) may fail: it is then
+    made as written, from the same random numbers and buffers, and so are all of its kind.
+    """
+
+    def __init__(self, situation: Situation, name: str) -> None:
+        self._situation, self._name = situation, name
+        self._works: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = weakref.WeakKeyDictionary()
+
+    def call(self, module: Any, new: Callable[[], Any], old: Callable[[], Any], given: Any) -> Any:
+        """What `new` gives, or `old` where that failed."""
+        kind = (signature(module, given), module.training, torch.is_grad_enabled())
+        works = self._works.setdefault(module, {})
+        if kind in works:
+            return new() if works[kind] else old()
+        before = Before(module)
+        try:
+            result = new()
+        except Exception as error:
+            before.restore()
+            result = old()  # an error of the script's own comes again, as its own
+            self._keep(works, kind, False)
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            self._situation.note(
+                self._name, f"left {type(module).__name__} alone for some inputs ({reason})"
+            )
+            return result
+        self._keep(works, kind, True)
+        return result
+
+    def _keep(self, works: dict[Any, bool], kind: Any, does_work: bool) -> None:
+        if len(works) < _MOST_KINDS:
+            works[kind] = does_work
+
+
+class Before:
+    """Random streams, and buffers of a module, as they are now."""
+
+    def __init__(self, module: Any) -> None:
+        self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+        self._random = (random.getstate(), np.random.get_state(), torch.get_rng_state())
+        on_device = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self._device = torch.cuda.get_rng_state() if on_device else None
+
+    def restore(self) -> None:
+        """So that a call can be made as if none had been."""
+        with torch.no_grad():
+            for buffer, value in self._buffers:
+                buffer.copy_(value)
+        random.setstate(self._random[0])
+        np.random.set_state(self._random[1])
+        torch.set_rng_state(self._random[2])
+        if self._device is not None:
+            torch.cuda.set_rng_state(self._device)
+
+
+def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], thing: Any) -> Any:
+    """The same containers, with every tensor changed."""
+    return tree_map(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, thing)
+
+
+def tensors_of(thing: Any) -> list[torch.Tensor]:
+    """In all containers."""
+    return [leaf for leaf in tree_leaves(thing) if isinstance(leaf, torch.Tensor)]
+
+
+def device_of(module: Any) -> str:
+    """The type of the device of its first parameter."""
+    first = next(module.parameters(), None)
+    return "cpu" if first is None else str(first.device.type)
