@@ -53,10 +53,8 @@ def watch(patches: Patches, file: UnderWay) -> None:
         patches.replace(owner, "open", _by_path(file, nearby=True))
     patches.replace(torch, "load", _by_path(file, nearby=True))
     accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 keeps its own
-    if accessor is not None:
-        patches.replace(
-            accessor, "stat", lambda own: staticmethod(_by_path(file, nearby=False)(own))
-        )
+    for name in (*_LOOKS, *_TOUCHES) if accessor is not None else ():
+        patches.replace(accessor, name, _as_static(_by_path(file, nearby=name not in _LOOKS)))
     for name in _LEAVES:
         patches.replace(os, name, _always(file))
     patches.replace(subprocess.Popen, "__init__", _always(file))
@@ -81,6 +79,11 @@ def _by_path(file: UnderWay, *, nearby: bool) -> Callable[[Any], Any]:
         return call
 
     return wrap
+
+
+def _as_static(wrap: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """For classes that hold plain functions of C, which are no methods."""
+    return lambda original: staticmethod(wrap(original))
 
 
 def _always(file: UnderWay) -> Callable[[Any], Any]:
