@@ -28,7 +28,7 @@ from torch.utils.data import (
 
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import parallel_loading
-from slipstream.run.loading import ahead, single
+from slipstream.run.loading import ahead, knowledge, single
 from slipstream.run.loading.knowledge import Knowledge
 
 SIZE = 90
@@ -62,7 +62,7 @@ def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "_LEAST_LEFT_S", 0.0)
     monkeypatch.setattr(ahead, "_LEAST_BATCH_S", 0.0)
     monkeypatch.setattr(ahead, "_WATCH_SHARE", 1e9)
-    monkeypatch.setattr(ahead, "_GAIN", 1e9)
+    monkeypatch.setattr(knowledge, "_GAIN", 1e9)
 
 
 def situation(loaders: tuple[Any, ...] = ()) -> Situation:
@@ -627,6 +627,26 @@ def test_batches_are_made_here_as_well_now_and_then(monkeypatch: pytest.MonkeyPa
     assert compared.failures
 
 
+def test_a_process_that_the_script_forks_goes_on_by_itself() -> None:
+    def use() -> Any:
+        iterator = iter(DataLoader(Slow(), batch_size=2))
+        seen = [flat(next(iterator)) for _ in range(12)]
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.write(writer, repr([flat(next(iterator)) for _ in range(3)]).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        seen.append(os.read(reader, 1 << 16).decode())
+        os.close(reader)
+        os.close(writer)
+        return seen + [flat(batch) for batch in iterator]
+
+    check_equal(use, at_least=10)
+
+
 def test_processes_end_with_the_scripts(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -671,7 +691,7 @@ def test_cheap_samples_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_brings_nothing_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_GAIN", 0.0)
+    monkeypatch.setattr(knowledge, "_GAIN", 0.0)
     compared = Compared(epochs(lambda: DataLoader(Slow(), batch_size=2)))
     assert compared.fixed == compared.plain
     assert "did not come sooner" in compared.notes

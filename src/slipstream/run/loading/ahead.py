@@ -11,7 +11,6 @@ Where they draw, each batch begins where the one before ended, and one process m
 
 import math
 import os
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable
@@ -42,10 +41,7 @@ _DEPTH = 2  # batches ahead, for each process
 _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
-_JUDGED = 12  # batches
-_RECENT = 3
 _SPOT_CHECKS = frozenset(8**power for power in range(2, 9))
-_GAIN = 0.97
 
 
 class Ahead:
@@ -122,12 +118,10 @@ class Ahead:
         except BaseException:
             self._queue_is_void()
             raise
-        if self._expected is not None:
-            self._check_spot(before, batch)
-            if known.off:
-                return batch
-        known.here_s = [*known.here_s[-_RECENT:], time.perf_counter() - began]
-        known.made_here += 1
+        seconds = time.perf_counter() - began
+        if self._expected is not None and not self._passes_spot_check(before, batch):
+            return batch
+        known.note_made_here(seconds)
         try:
             after = read_states()
             known.draws = known.draws or before != after
@@ -139,11 +133,13 @@ class Ahead:
         self._note_period(is_ahead=False)
         return batch
 
-    def _check_spot(self, before: States, batch: Any) -> None:
+    def _passes_spot_check(self, before: States, batch: Any) -> bool:
         """Now and then a batch that was made ahead is made here as well."""
         expected, self._expected = self._expected, None
-        if expected != (digest(batch), changed(before, read_states())):
-            self._give_up(RuntimeError("a batch made ahead was not what it should have been"))
+        if expected == (digest(batch), changed(before, read_states())):
+            return True
+        self._give_up(RuntimeError("a batch made ahead was not what it should have been"))
+        return False
 
     def _queue_is_void(self) -> None:
         if self._crew is not None and self._known.draws:
@@ -224,8 +220,7 @@ class Ahead:
     def _wanted(self) -> int:
         known = self._known
         cores = usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        loop_s = max(1e-4, min(known.periods_here, default=0.0) - known.batch_s)
-        return max(1, min(cores, math.ceil(known.batch_s / loop_s)))
+        return max(1, min(cores, math.ceil(known.batch_s / known.loop_s)))
 
     def _begin_chain(self, states: States) -> None:
         assert self._crew is not None
@@ -247,14 +242,8 @@ class Ahead:
 
     def _take(self, index: Any) -> Answer | None:
         """The batch, if it was made ahead and is what torch would make now."""
-        crew = self._crew
-        if crew is None:
-            self._start_early()
-            return None
-        if self._verifying is not None:
-            self._look_at_verification(crew)
-            return None
-        if not self._queue:
+        crew = self._ready_crew()
+        if crew is None or not self._queue:
             return None
         number, expected = self._queue.popleft()
         assert self._watch is not None
@@ -280,6 +269,19 @@ class Ahead:
         self._known.misses = 0
         self._refill()
         return answer
+
+    def _ready_crew(self) -> Crew | None:
+        """Those who have worked ahead, if there are any by now."""
+        crew = self._crew
+        if crew is None:
+            self._start_early()
+        elif crew.owner != os.getpid():
+            self.close()  # this process was forked meanwhile, and they are another's
+        elif self._verifying is not None:
+            self._look_at_verification(crew)
+        else:
+            return crew
+        return None
 
     def _is_due(self, answer: Answer) -> bool:
         if answer.failure:
@@ -323,24 +325,17 @@ class Ahead:
     # Whether it is worth it.
 
     def _note_period(self, *, is_ahead: bool) -> None:
-        now, known = time.perf_counter(), self._known
+        now = time.perf_counter()
         last, self._returned = self._returned, (now, is_ahead)
-        if known.is_judged or last is None or last[1] is not is_ahead:
+        if last is None or last[1] is not is_ahead or (self._crew is not None and not is_ahead):
             return
-        if not is_ahead:
-            if self._crew is None:
-                known.periods_here = [*known.periods_here[-_RECENT:], now - last[0]]
-            return
-        known.periods_ahead.append(now - last[0])
-        if len(known.periods_ahead) >= _JUDGED and known.periods_here:
-            known.is_judged = True
-            ahead = statistics.median(known.periods_ahead)
-            if ahead > _GAIN * min(known.periods_here):
-                self._turn_off("made ahead, batches did not come sooner")
-            else:
-                self._say_it_works()
-
-    def _say_it_works(self) -> None:
-        count = 0 if self._crew is None else len(self._crew.children)
-        chain = ", one after the other, as samples draw random numbers" if self._known.draws else ""
-        self._say(f"batches are made ahead by {count} process{'' if count == 1 else 'es'}{chain}")
+        pays = self._known.note_period(now - last[0], is_ahead=is_ahead)
+        if pays is False:
+            self._turn_off("made ahead, batches did not come sooner")
+        elif pays:
+            count = 0 if self._crew is None else len(self._crew.children)
+            chain = ", one after the other, as samples draw random numbers"
+            self._say(
+                f"batches are made ahead by {count} process{'' if count == 1 else 'es'}"
+                f"{chain if self._known.draws else ''}"
+            )

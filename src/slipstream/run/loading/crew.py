@@ -121,7 +121,8 @@ class Crew:
         self._numbers = self._void = 0
         self.answers: dict[int, Answer] = {}
         self.children: list[Child] = []
-        self.close = weakref.finalize(self, _end, self.children, os.getpid())
+        self.owner = os.getpid()
+        self.close = weakref.finalize(self, _end, self.children, self.owner)
 
     def grow(self) -> None:
         """One more."""

@@ -1,9 +1,14 @@
 """What was learned about a loader, for its next iterations."""
 
+import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
 from slipstream.run.loading.watch import Watch
+
+_JUDGED = 12  # batches
+_GAIN = 0.97
+_RECENT = 3
 
 
 @dataclass
@@ -13,17 +18,40 @@ class Knowledge:
     roots: list[Any]
     off: str = ""
     made_here: int = 0
-    here_s: list[float] = field(default_factory=list)
-    # From one batch's delivery to the next one's: made here, and made ahead.
-    periods_here: list[float] = field(default_factory=list)
-    periods_ahead: list[float] = field(default_factory=list)
     draws: bool = False
     verified: Watch | None = None  # of what was seen to give the same batches elsewhere
     misses: int = 0  # in a row
     delivered: int = 0
-    is_judged: bool = False
+    _here_s: list[float] = field(default_factory=list)
+    # From one batch's delivery to the next one's: made here, and made ahead.
+    _periods_here: list[float] = field(default_factory=list)
+    _periods_ahead: list[float] = field(default_factory=list)
+    _is_judged: bool = False
 
     @property
     def batch_s(self) -> float:
         """What a batch takes in the loop's process."""
-        return min(self.here_s, default=0.0)
+        return min(self._here_s, default=0.0)
+
+    @property
+    def loop_s(self) -> float:
+        """What the loop does with it, about."""
+        return max(1e-4, min(self._periods_here, default=0.0) - self.batch_s)
+
+    def note_made_here(self, seconds: float) -> None:
+        """A batch was made in the loop's process."""
+        self.made_here += 1
+        self._here_s = [*self._here_s[-_RECENT:], seconds]
+
+    def note_period(self, seconds: float, *, is_ahead: bool) -> bool | None:
+        """A batch came so long after the one before. Returns, once, whether working ahead pays."""
+        if not is_ahead:
+            self._periods_here = [*self._periods_here[-_RECENT:], seconds]
+            return None
+        if self._is_judged or not self._periods_here:
+            return None
+        self._periods_ahead.append(seconds)
+        if len(self._periods_ahead) < _JUDGED:
+            return None
+        self._is_judged = True
+        return statistics.median(self._periods_ahead) <= _GAIN * min(self._periods_here)
