@@ -1,0 +1,137 @@
+"""`autocast`: forward passes compute in bfloat16 where torch's list says that it does.
+
+Calls of models by the script, while they learn, run under torch.autocast; what they return in
+bfloat16 is float32 for the script, which computes its loss as before. Weights, gradients and the
+optimizer stay in float32. Evaluation stays as it is. Scripts that choose a precision themselves are
+left alone.
+"""
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from slipstream.doctor.rules.replayed import compare
+from slipstream.patches import Patches
+from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.outermost import Outermost, Tries, device_of, map_tensors
+
+NAME = "autocast"
+_PLAIN = (torch.Tensor, int, float, bool, str, bytes, type(None))
+
+
+def applies(situation: Situation) -> tuple[bool, str]:
+    """For models in float32 on a device, unless it was measured to gain nothing; on a processor
+    where it computes in bfloat16 itself.
+    """
+    models = [
+        facts
+        for facts in situation.capture.model.get("models", ())
+        if facts["trainable"] and facts["dtypes"] == ["float32"]
+    ]
+    if not models:
+        return False, "no model in float32 that learns"
+    if any(mode.get("autocast") for facts in models for mode in facts["modes"].values()):
+        return False, "the script chooses a precision itself"
+    if not situation.on_device:
+        if not _processor_has_it():
+            return False, "this processor has no bfloat16"
+        return True, f"{models[0]['class']} computes in float32"
+    if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 8:
+        return False, "this device has no bfloat16"
+    measured = [compare(entry) for entry in situation.capture.replays if entry["name"] == "amp"]
+    if measured and not any(comparison.is_sure for comparison in measured):
+        return False, "not measured to be faster"
+    return True, f"{models[0]['class']} computes in float32"
+
+
+def _processor_has_it() -> bool:
+    operations = torch.ops.mkldnn
+    return torch._C.has_mkldnn and bool(operations._is_mkldnn_bf16_supported())
+
+
+def apply(situation: Situation) -> Undo:
+    """To models that the script calls."""
+    casts = _Casts(situation)
+    outermost = Outermost(casts.around)
+    outermost.start()
+    patches = Patches()
+    patches.replace(torch.amp.GradScaler, "__init__", casts.wrap_scaler)
+    patches.replace(torch.autocast, "__enter__", casts.wrap_enter)
+
+    def undo() -> None:
+        outermost.undo()
+        patches.undo()
+
+    return undo
+
+
+class _Casts:
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._tries = Tries(situation, NAME)
+        self._is_float: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._own: Any = None  # the context that is being entered
+        self._is_on = True
+
+    def around(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:
+        """A call by the script."""
+        kind = device_of(module)
+        if (
+            not (self._is_on and module.training and torch.is_grad_enabled())
+            or torch.is_autocast_enabled(kind)
+            or not self._is_single(module)
+        ):
+            return call(*args, **kwargs)
+        return self._tries.call(
+            module,
+            lambda: self._cast(kind, call, args, kwargs),
+            lambda: call(*args, **kwargs),
+            (args, kwargs),
+        )
+
+    def wrap_scaler(self, original: Any) -> Any:
+        def init(scaler: Any, *args: Any, **kwargs: Any) -> None:
+            original(scaler, *args, **kwargs)
+            if scaler.is_enabled():
+                self._leave()
+
+        return init
+
+    def wrap_enter(self, original: Any) -> Any:
+        def enter(context: Any) -> Any:
+            if context is not self._own and context._enabled:
+                self._leave()
+            return original(context)
+
+        return enter
+
+    def _leave(self) -> None:
+        if self._is_on:
+            self._is_on = False
+            self._situation.note(NAME, "off, as the script chooses a precision itself")
+
+    def _is_single(self, module: Any) -> bool:
+        known = self._is_float.get(module)
+        if known is None:
+            known = all(parameter.dtype == torch.float32 for parameter in module.parameters())
+            self._is_float[module] = known
+        return known
+
+    def _cast(self, kind: str, call: Any, args: Any, kwargs: Any) -> Any:
+        context = torch.autocast(kind, dtype=torch.bfloat16)
+        self._own = context
+        with context:
+            self._own = None
+            result = call(*args, **kwargs)
+        if not all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(result)):
+            raise TypeError(f"it returns {type(result).__name__}, which may hold bfloat16")
+        return map_tensors(_widened, result)
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+
+
+FIX = Fix(NAME, "N", "forward passes compute in bfloat16", ("no-amp",), applies, apply)

@@ -1,0 +1,138 @@
+"""`autocast`: what computes in bfloat16, and what the script sees of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from slipstream.run.fix import Situation
+from slipstream.run.fixes import autocast
+from tests.run.loop_kit import situation
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 16), nn.Linear(16, 1)
+        self.seen: list[torch.dtype] = []
+
+    def forward(self, given: torch.Tensor) -> Any:
+        hidden = self.one(given)
+        self.seen.append(hidden.dtype)
+        return {"made": self.two(hidden.relu()), "hidden": [hidden]}
+
+
+@contextmanager
+def fixed() -> Iterator[Situation]:
+    found = situation()
+    undo = autocast.apply(found)
+    try:
+        yield found
+    finally:
+        undo()
+    assert found.failures == {}
+
+
+def train(net: Any, steps: int = 6) -> list[float]:
+    torch.manual_seed(2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    losses = []
+    for _ in range(steps):
+        made = net(torch.randn(16, 8))
+        assert made["made"].dtype == made["hidden"][0].dtype == torch.float32
+        loss = (made["made"] - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(p.grad.dtype == torch.float32 for p in net.parameters())
+        losses.append(loss.item())
+        optimizer.step()
+    return losses
+
+
+def make() -> Net:
+    torch.manual_seed(1)
+    return Net()
+
+
+def test_learning_computes_in_bfloat16_and_the_script_sees_float32() -> None:
+    expected = train(make())
+    net = make()
+    with fixed():
+        losses = train(net)
+        assert set(net.seen) == {torch.bfloat16}
+    assert losses == pytest.approx(expected, rel=0.02)
+    assert losses != expected
+    net.seen.clear()
+    train(net, 1)
+    assert net.seen == [torch.float32]  # undone
+
+
+def test_evaluation_stays_as_it_is() -> None:
+    net = make()
+    with fixed():
+        net.eval()
+        net(torch.randn(2, 8))
+        net.train()
+        with torch.no_grad():
+            net(torch.randn(2, 8))
+        assert net.seen == [torch.float32] * 2
+
+
+@pytest.mark.parametrize("way", ["autocast", "scaler"])
+def test_scripts_that_choose_themselves_are_left_alone(way: str) -> None:
+    net = make()
+    with fixed() as found:
+        if way == "scaler":
+            torch.amp.GradScaler("cpu")
+        else:
+            with torch.autocast("cpu", dtype=torch.float16):
+                net(torch.randn(2, 8))
+            assert net.seen == [torch.float16]
+            net.seen.clear()
+        net(torch.randn(2, 8))
+        assert net.seen == [torch.float32]
+        assert "off" in found.notes["autocast"][0]
+
+
+def test_models_of_other_types_are_left_alone() -> None:
+    net = make().double()
+    with fixed():
+        net(torch.randn(2, 8, dtype=torch.float64))
+        assert net.seen == [torch.float64]
+
+
+class Result:
+    def __init__(self, made: torch.Tensor) -> None:
+        self.made = made
+
+
+class Hides(Net):
+    def forward(self, given: torch.Tensor) -> Any:
+        return Result(super().forward(nn.functional.dropout(given, 0.5))["made"])
+
+
+def test_results_that_cannot_be_looked_into_are_made_again() -> None:
+    torch.manual_seed(0)
+    net = Hides()
+    torch.manual_seed(6)
+    expected = [net(torch.ones(2, 8)).made for _ in range(3)]
+    with fixed() as found:
+        torch.manual_seed(6)
+        made = [net(torch.ones(2, 8)).made for _ in range(3)]
+        assert found.notes
+    assert all(torch.equal(a, b) for a, b in zip(made, expected, strict=True))
+
+
+def test_where_it_applies() -> None:
+    facts = {"class": "Net", "trainable": 2, "dtypes": ["float32"], "modes": {}}
+    assert autocast.applies(situation(clock="device", model={"models": [facts]}))[0]
+    own = {**facts, "modes": {"train": {"autocast": 3}}}
+    assert not autocast.applies(situation(clock="device", model={"models": [own]}))[0]
+    half = {**facts, "dtypes": ["float16"]}
+    assert not autocast.applies(situation(clock="device", model={"models": [half]}))[0]
+    slower = [{"name": "amp", "now_ms": [1.0] * 9, "then_ms": [2.0] * 9}]
+    known = situation(clock="device", model={"models": [facts]}, replays=slower)
+    assert not autocast.applies(known)[0]
