@@ -137,19 +137,25 @@ def as_markdown(scores: list[Score]) -> str:
     )
 
 
+def score_all(names: list[str]) -> list[Score]:
+    """Of all scripts, or of those with one of these names; printed as they come."""
+    scores = []
+    for path in all_scripts():
+        if names and not any(name in path.stem for name in names):
+            continue
+        scores.append(score(path))
+        print(scores[-1].line(path), flush=True)
+    print(summary(scores))
+    return scores
+
+
 def main() -> None:
     """Print the table, and save it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    scores = []
-    for path in all_scripts():
-        if options.names and not any(name in path.stem for name in options.names):
-            continue
-        scores.append(score(path))
-        print(scores[-1].line(path), flush=True)
-    print(summary(scores))
+    scores = score_all(options.names)
     if options.save:
         options.save.write_text(as_markdown(scores))
 

@@ -80,7 +80,7 @@ def main() -> None:
     pairs = sorted({path.stem.rpartition("_")[0] for path in scripts.all_scripts()})
     wanted = [name for name in pairs if not asked.names or any(a in name for a in asked.names)]
     began = time.monotonic()
-    score.main([f"{name}_" for name in wanted[part - 1 :: parts]] or ["no such script"])
+    score.score_all([f"{name}_" for name in wanted[part - 1 :: parts]] or ["no such script"])
     print(f"{time.monotonic() - began:.0f} s")
 
 

@@ -1,6 +1,7 @@
 """`slipstream run`: an unmodified script, made faster, and proved to do the same."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +34,10 @@ def run(
     from rich.console import Console
 
     from slipstream.launch import parse_target
+    from slipstream.run.memory import keeping
+
+    # Before torch is loaded, which reads it then.
+    os.environ.update(keeping())
     from slipstream.run.choose import Wish
     from slipstream.run.launch import run as run_fixed
     from slipstream.run.text import print_outcome

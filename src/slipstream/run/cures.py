@@ -4,6 +4,9 @@
 CURES = {
     "slow-decoder": "native-pictures",
     "oversized-decode": "native-pictures",
+    "per-sample-indexing": "fast-loader",
+    "large-transfer": "fast-loader",
+    "library-threads": "fast-loader",
     "no-workers": "parallel-loading",
     "reopened-files": "file-handles",
     "blocking-copy": "non-blocking-copies",

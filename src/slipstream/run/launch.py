@@ -127,10 +127,15 @@ class _Run:
         ran = run_target(self._target)
         seconds = time.perf_counter() - began
         follower.stop()
+        exit_code = ran.exit_code
         for take_away in reversed(undo.values()):
-            take_away()
+            try:
+                take_away()
+            except Exception as error:  # such as a checkpoint that could not be written
+                self._warnings.append(str(error))
+                exit_code = exit_code or 1
         outcome = self._outcome(situation)
-        outcome.exit_code = ran.exit_code
+        outcome.exit_code = exit_code
         outcome.steps_per_s = follower.steps / seconds if follower.steps else None
         return outcome
 

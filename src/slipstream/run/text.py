@@ -21,11 +21,16 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         table.add_row(fix.state, fix.name, fix.kind, escape(why), style=_STYLES[fix.state])
     console.print(table)
     console.print(f"check    {escape(outcome.checked)}")
-    if outcome.ceiling_per_s and outcome.speed:
-        share = outcome.speed.after / outcome.ceiling_per_s
+    # Without loading alone: other fixes may lift it.
+    share = (
+        outcome.speed.after / outcome.ceiling_per_s
+        if outcome.speed and outcome.ceiling_per_s
+        else 2
+    )
+    if share <= 1:
         console.print(
             f"ceiling  {outcome.ceiling_per_s:.2f} steps/s if batches came at no cost:"
-            f" {min(1.0, share):.0%} of it reached"
+            f" {share:.0%} of it reached"
         )
     if outcome.steps_per_s:
         console.print(f"this run {outcome.steps_per_s:.2f} steps/s")

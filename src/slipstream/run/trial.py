@@ -13,6 +13,7 @@ from pathlib import Path
 
 from slipstream.doctor.capture import Capture, load_capture
 from slipstream.launch import Target
+from slipstream.run.memory import keeping, not_keeping
 from slipstream.run.sandbox import QUIET
 from slipstream.run.trace import Trace, load_trace
 
@@ -66,7 +67,8 @@ def try_out(
         )  # fmt: skip
         file = Path(place, "spec.json")
         file.write_text(json.dumps(asdict(spec)))
-        said = _run_child(file, Path(place, "output.txt"))
+        environment = keeping() if "kept-memory" in fixes else not_keeping()
+        said = _run_child(file, Path(place, "output.txt"), environment)
         trace, capture = Path(place, "trace.json"), Path(place, "capture.json")
         return Trial(
             load_trace(trace) if trace.exists() else None,
@@ -75,14 +77,14 @@ def try_out(
         )
 
 
-def _run_child(spec: Path, output: Path) -> str:
+def _run_child(spec: Path, output: Path, environment: dict[str, str]) -> str:
     temporary = spec.parent / "tmp"
     temporary.mkdir()
     with output.open("wb") as file:
         child = subprocess.Popen(
             [sys.executable, "-m", "slipstream.run.child", str(spec)],
             stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-            env={**os.environ, **QUIET, "TMPDIR": str(temporary)}, start_new_session=True,
+            env={**environment, **QUIET, "TMPDIR": str(temporary)}, start_new_session=True,
         )  # fmt: skip
         try:
             child.wait(_PATIENCE_S)

@@ -48,7 +48,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
 
 def _processor_has_it() -> bool:
     operations = torch.ops.mkldnn
-    return torch._C.has_mkldnn and bool(operations._is_mkldnn_bf16_supported())
+    return torch._C._has_mkldnn and bool(operations._is_mkldnn_bf16_supported())
 
 
 def apply(situation: Situation) -> Undo:

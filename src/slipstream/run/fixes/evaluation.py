@@ -76,19 +76,22 @@ class _Calls:
         self._is_on = True
 
     def wrap_module(self, original: Any) -> Any:
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if module.training or self._now is not None or not self._is_on:
-                return original(module, *args, **kwargs)
+        calls = self
+
+        # Torch's profiler looks for a module named self in the frame of Module.__call__.
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.training or calls._now is not None or not calls._is_on:
+                return original(self, *args, **kwargs)
             if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-                return original(module, *args, **kwargs)
-            site = self._site(sys._getframe(1))
+                return original(self, *args, **kwargs)
+            site = calls._site(sys._getframe(1))
             if site is None or not site.is_open:
-                return original(module, *args, **kwargs)
-            self._now = site
+                return original(self, *args, **kwargs)
+            calls._now = site
             try:
-                return self._evaluate(site, original, module, args, kwargs)
+                return calls._evaluate(site, original, self, args, kwargs)
             finally:
-                self._now = None
+                calls._now = None
 
         return call
 

@@ -2,16 +2,19 @@
 the random numbers that the loop's own process would have drawn.
 """
 
+import math
 import os
 from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from slipstream.doctor.capture import NEXT
 from slipstream.doctor.record.places import users_place
 from slipstream.loader.loader import Loader
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.loading.ahead import LEAST_BATCH_S
 from slipstream.run.loading.single import AheadIterator, can_work_ahead, is_off
 
 NAME = "parallel-loading"
@@ -28,7 +31,22 @@ def applies(situation: Situation) -> tuple[bool, str]:
     ]
     if not found:
         return False, "no loader reads in the loop's own process"
-    return True, f"{found[0].dataset} is read by the loop itself"
+    times = {loader.id: _batch_ms(situation, loader) for loader in found}
+    slowest = max(found, key=lambda loader: times[loader.id] or math.inf)
+    longest = times[slowest.id]
+    if longest is not None and longest < 1000 * LEAST_BATCH_S:
+        return False, f"a batch takes the loop {longest:.1f} ms, too little to be worth it"
+    return True, f"{slowest.dataset} is read by the loop itself"
+
+
+def _batch_ms(situation: Situation, loader: Any) -> float | None:
+    """What it takes the loop to get one, at its better moments; None where it was not seen."""
+    times = sorted(
+        (span.end - span.start) * 1e-6
+        for span in situation.capture.spans
+        if span.kind == NEXT and span.detail[0] == loader.id and span.detail[2] >= 0
+    )
+    return times[len(times) // 4] if times else None
 
 
 def apply(situation: Situation) -> Undo:

@@ -34,7 +34,7 @@ from slipstream.run.loading.states import (
 from slipstream.run.loading.watch import Watch
 
 _LOOKED_AT = 3  # batches made here before anything else
-_LEAST_BATCH_S = 2e-3  # below, handing over costs too much
+LEAST_BATCH_S = 3e-3  # below, handing over costs too much
 _LEAST_LEFT_S = 0.3  # of loading in this iteration: processes have to be started
 _WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
 _DEPTH = 2  # batches ahead, for each process
@@ -178,7 +178,7 @@ class Ahead:
         assert watch is not None
         if self._indices.why_not:
             return self._indices.why_not
-        if known.batch_s < _LEAST_BATCH_S:
+        if known.batch_s < LEAST_BATCH_S:
             return f"a batch takes {1000 * known.batch_s:.2f} ms, too little to be worth it"
         if watch.why_not:
             return watch.why_not

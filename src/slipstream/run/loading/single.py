@@ -13,6 +13,7 @@ from slipstream.run.loading.ahead import Ahead
 from slipstream.run.loading.child import Job
 from slipstream.run.loading.indices import Indices
 from slipstream.run.loading.knowledge import Knowledge
+from slipstream.run.loading.rows import suits, way_to_rows
 
 _known: weakref.WeakKeyDictionary[DataLoader[Any], Knowledge] = weakref.WeakKeyDictionary()
 
@@ -51,6 +52,8 @@ def can_work_ahead(loader: DataLoader[Any]) -> bool:
         loader.num_workers == 0
         and loader._dataset_kind == _DatasetKind.Map
         and not isinstance(loader.dataset, MapDataPipe)
+        # Rows in memory are found sooner than handed over.
+        and not (suits(loader._auto_collation, loader.collate_fn) and way_to_rows(loader.dataset))
     )
 
 
