@@ -22,10 +22,12 @@ from torch.utils.data import (
     RandomSampler,
     Sampler,
     SubsetRandomSampler,
+    TensorDataset,
     WeightedRandomSampler,
     get_worker_info,
 )
 
+from slipstream.doctor.capture import Span
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import parallel_loading
 from slipstream.run.loading import ahead, knowledge, single
@@ -60,13 +62,14 @@ class Slow(Dataset[Any]):
 @pytest.fixture(autouse=True)
 def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "_LEAST_LEFT_S", 0.0)
-    monkeypatch.setattr(ahead, "_LEAST_BATCH_S", 0.0)
+    monkeypatch.setattr(ahead, "LEAST_BATCH_S", 0.0)
     monkeypatch.setattr(ahead, "_WATCH_SHARE", 1e9)
     monkeypatch.setattr(knowledge, "_GAIN", 1e9)
 
 
-def situation(loaders: tuple[Any, ...] = ()) -> Situation:
-    return Situation({}, SimpleNamespace(loaders=loaders, clock="host", calls=[]))
+def situation(loaders: tuple[Any, ...] = (), spans: Any = ()) -> Situation:
+    capture = SimpleNamespace(loaders=loaders, clock="host", calls=[], spans=spans)
+    return Situation({}, capture)
 
 
 def flat(batch: Any) -> list[Any]:
@@ -664,6 +667,7 @@ SCRIPT = """
 import os, signal, time
 from types import SimpleNamespace
 from torch.utils.data import DataLoader, Dataset
+from slipstream.doctor.capture import Span
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import parallel_loading
 
@@ -684,7 +688,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_cheap_samples_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "_LEAST_BATCH_S", 2e-3)
+    monkeypatch.setattr(ahead, "LEAST_BATCH_S", 3e-3)
     check_left_alone(
         epochs(lambda: DataLoader(Slow(seconds=0.0), batch_size=2)), "too little to be worth it"
     )
@@ -721,8 +725,22 @@ def test_iterables_are_torchs() -> None:
         undo()
 
 
-def test_it_is_for_loaders_without_workers() -> None:
-    with_workers = SimpleNamespace(workers=2, kind="map", dataset="Slow")
-    without = SimpleNamespace(workers=0, kind="map", dataset="Slow")
+def test_rows_in_memory_are_left_to_others() -> None:
+    undo = parallel_loading.apply(situation())
+    try:
+        iterator = iter(DataLoader(TensorDataset(torch.rand(20, 2)), batch_size=4))
+        assert type(iterator) is torch.utils.data.dataloader._SingleProcessDataLoaderIter
+    finally:
+        undo()
+
+
+def test_it_is_for_loaders_without_workers_that_take_their_time() -> None:
+    with_workers = SimpleNamespace(id=0, workers=2, kind="map", dataset="Slow")
+    without = SimpleNamespace(id=1, workers=0, kind="map", dataset="Slow")
+    spans = [Span("next", k * 10**9, k * 10**9 + 20_000_000, [1, 1, k]) for k in range(8)]
     assert not parallel_loading.applies(situation((with_workers,)))[0]
     assert parallel_loading.applies(situation((with_workers, without)))[0]
+    assert parallel_loading.applies(situation((with_workers, without), spans))[0]
+    quick = [Span("next", span.start, span.start + 400_000, span.detail) for span in spans]
+    helps, why = parallel_loading.applies(situation((with_workers, without), quick))
+    assert not helps and "0.4 ms" in why
