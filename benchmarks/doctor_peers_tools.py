@@ -19,6 +19,7 @@ PEERS = Path("build/doctor-peers").absolute()
 _PACKAGES = ("py-spy", "traceml-ai")
 _ENTRIES = 3
 _TIMEOUT_S = 180
+_PROFILED_WHOLE = ("no_workers", "slow_transform", "for_loop_optimizer", "eval_with_grad")
 
 Line = tuple[str, int]
 
@@ -65,7 +66,7 @@ def run_doctor(case: Case, place: Path) -> Said:
     step_ms = _step_ms(_output(command, SCRIPTS))
     findings = json.loads((place / "report.json").read_text())["findings"]
     named = [place for f in findings[:_ENTRIES] for place in (f["where"], *f["places"]) if place]
-    said = Said(lines=[_line_of(n) for n in named if ":" in n], step_ms=step_ms)
+    said = Said(lines=_first(_line_of(n) for n in named if ":" in n), step_ms=step_ms)
     if findings:
         first = findings[0]
         said.sentence, said.cause, said.cost_ms = first["title"], first["rule"], first["cost_ms"]
@@ -78,11 +79,13 @@ def _line_of(where: str) -> Line:
 
 
 def run_profiler(case: Case, place: Path) -> Said:
-    """torch.profiler with stacks, its table sorted by self CPU time; then once for the clock."""
+    """torch.profiler with stacks, its table sorted by self CPU time; for some also the clock."""
     runner = Path(__file__).with_name("doctor_peers_profile.py")
     rows = place / "rows.json"
     _output([sys.executable, str(runner), str(rows), str(case.path)], SCRIPTS)
-    timed = _output([sys.executable, str(runner), "-", str(case.path)], SCRIPTS)
+    timed = ""
+    if case.name in _PROFILED_WHOLE:
+        timed = _output([sys.executable, str(runner), "-", str(case.path)], SCRIPTS)
     frames = (_frame_of_row(row, case) for row in json.loads(rows.read_text()))
     return Said(lines=_first(frame for frame in frames if frame), step_ms=_step_ms(timed))
 
