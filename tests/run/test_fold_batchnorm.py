@@ -1,0 +1,169 @@
+"""`fold-batchnorm`: evaluation with folded weights that are never stale."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from slipstream.run.fix import Situation
+from slipstream.run.fixes import fold_batchnorm
+from tests.run.loop_kit import situation
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.norm(self.conv(given)).relu() + given
+        return made
+
+
+def make() -> nn.Sequential:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), Block(), Block())
+    for _ in range(3):
+        net(torch.randn(8, 3, 12, 12) * 2 + 1)
+    return net.eval()
+
+
+@contextmanager
+def fixed() -> Iterator[Situation]:
+    found = situation()
+    undo = fold_batchnorm.apply(found)
+    try:
+        yield found
+    finally:
+        undo()
+    assert found.failures == {}
+
+
+@contextmanager
+def counted(net: nn.Module) -> Iterator[list[int]]:
+    """How many batch norms were really computed."""
+    count = [0]
+    original = nn.functional.batch_norm
+
+    def batch_norm(*args: Any, **kwargs: Any) -> Any:
+        count[0] += 1
+        return original(*args, **kwargs)
+
+    nn.functional.batch_norm = batch_norm
+    try:
+        yield count
+    finally:
+        nn.functional.batch_norm = original
+
+
+def evaluate(net: nn.Module, seed: int = 1) -> torch.Tensor:
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        made: torch.Tensor = net(torch.randn(4, 3, 12, 12))
+    return made
+
+
+def test_evaluation_computes_no_batch_norms_and_gives_the_same_but_for_rounding() -> None:
+    net = make()
+    expected = evaluate(net)
+    with fixed() as found, counted(net) as norms:
+        results = [evaluate(net) for _ in range(2)]
+        assert norms == [6]  # the first calls look and compare
+        results += [evaluate(net) for _ in range(3)]
+        assert norms == [6]
+        assert "3 in Sequential" in found.notes["fold-batchnorm"][0]
+        assert not any("forward" in vars(part) for part in net.modules())
+    for made in results:
+        torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(evaluate(net), expected)
+
+
+def _step(net: nn.Module) -> None:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    net.train()
+    net(torch.randn(4, 3, 12, 12)).square().mean().backward()
+    optimizer.step()
+    net.eval()
+
+
+def _load(net: nn.Module) -> None:
+    net.load_state_dict({name: value * 1.5 for name, value in net.state_dict().items()})
+
+
+def _average(net: nn.Module) -> None:
+    """As averages of weights are kept: behind torch's back, while another model learns."""
+    other = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    other(torch.randn(1, 2)).sum().backward()
+    for parameter in net.parameters():
+        parameter.data.mul_(1.5)
+    optimizer.step()
+
+
+def _in_place(net: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(1.5)
+
+
+@pytest.mark.parametrize("change", [_step, _load, _average, _in_place])
+def test_weights_that_change_are_folded_anew(change: Any) -> None:
+    net, plain = make(), make()
+    with fixed() as found:
+        before = [evaluate(net) for _ in range(3)][-1]
+        torch.manual_seed(8)
+        change(net)
+        after = evaluate(net)
+        assert found.notes
+    torch.manual_seed(8)
+    change(plain)
+    torch.testing.assert_close(after, evaluate(plain), rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(after, before, rtol=1e-3)
+
+
+def test_training_is_left_alone() -> None:
+    net = make().train()
+    with fixed() as found, counted(net) as norms:
+        for _ in range(4):
+            net(torch.randn(4, 3, 12, 12))
+        net.eval()
+        for _ in range(4):
+            net(torch.randn(4, 3, 12, 12))  # with gradients on: somebody may learn from it
+        assert norms == [3 * 8]
+        assert not found.notes
+
+
+class Used(nn.Module):
+    """What the convolution makes is used beside its batch norm, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        made = self.conv(given)
+        result: torch.Tensor = self.norm(made) + made
+        return result
+
+
+def test_a_convolution_that_somebody_else_uses_is_left_alone() -> None:
+    net = Used()
+    for _ in range(3):
+        net(torch.randn(8, 3, 12, 12) * 3 + 1)
+    net.eval()
+    expected = evaluate(net)
+    with fixed() as found:
+        for _ in range(4):
+            assert torch.equal(evaluate(net), expected)
+        assert "left alone" in found.notes["fold-batchnorm"][0]
+
+
+def test_where_it_applies() -> None:
+    faster = {"name": "folded", "now_ms": [2.0] * 9, "then_ms": [1.0] * 9, "folds": 3}
+    assert fold_batchnorm.applies(situation(replays=[faster]))[0]
+    slower = {**faster, "then_ms": [2.1] * 9}
+    assert not fold_batchnorm.applies(situation(replays=[slower]))[0]
+    assert not fold_batchnorm.applies(situation())[0]
