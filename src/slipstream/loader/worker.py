@@ -64,7 +64,7 @@ def run_worker(job: Job, number: int, end: socket.socket, parent: int, others: A
     # The collector would write to every page of what was inherited, and so copy it.
     gc.freeze()
     try:
-        _watch_parent(parent)
+        watch_parent(parent)
         _set_worker_signal_handlers()
         torch.set_num_threads(1)
         seed = seed_for_worker(job.base_seed, number)
@@ -77,7 +77,7 @@ def run_worker(job: Job, number: int, end: socket.socket, parent: int, others: A
         pass
 
 
-def _watch_parent(parent: int) -> None:
+def watch_parent(parent: int) -> None:
     """End this process when the loader's dies, even in the middle of a sample."""
 
     def wait() -> None:

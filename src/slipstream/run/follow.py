@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+import weakref
 from typing import Any
 
 import torch
@@ -32,7 +33,9 @@ class Follower:
         self._patches = Patches()
         self._handles: list[Any] = []
         self._losses: list[torch.Tensor] = []
-        self._iterators: dict[int, tuple[Any, int]] = {}
+        # Not held: workers of a loop that was left early end with its iterator.
+        self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._iterator_count = 0
         self._optimizer: int | None = None
         self._is_inside = False
 
@@ -51,7 +54,6 @@ class Follower:
         for handle in self._handles:
             handle.remove()
         self._patches.undo()
-        self._iterators.clear()
         self.trace.losses = [_value(loss).hex() for loss in self._losses]
         return self.trace
 
@@ -111,10 +113,11 @@ class Follower:
                 raise WindowEnded
 
     def _number(self, iterator: Any) -> int:
-        """Of an iterator, in the order in which they were first asked; it is held, as another one
-        could get its address.
-        """
-        return self._iterators.setdefault(id(iterator), (iterator, len(self._iterators)))[1]
+        """Of an iterator, in the order in which they were first asked."""
+        if iterator not in self._iterators:
+            self._iterators[iterator] = self._iterator_count
+            self._iterator_count += 1
+        return self._iterators[iterator]
 
 
 def digest(batch: Any) -> str:

@@ -18,7 +18,7 @@ import torch
 from slipstream.loader.collating import SlotCollate
 from slipstream.loader.parcel import place, wrap
 from slipstream.loader.wire import Closed, Wire
-from slipstream.loader.worker import Slots, _watch_parent
+from slipstream.loader.worker import Slots, watch_parent
 from slipstream.run.loading.confine import Confinement
 from slipstream.run.loading.digest import digest, trouble
 from slipstream.run.loading.states import States, changed, read_states, write_states
@@ -49,7 +49,7 @@ def run_child(job: Job, end: socket.socket, parent: int) -> None:
         torch.set_num_threads(1)
         os.nice(_NICE)
         confinement = Confinement(frozenset({end.fileno()}))
-        _watch_parent(parent)
+        watch_parent(parent)
         _Maker(job, Wire(end), confinement).serve()
     except (Closed, KeyboardInterrupt):
         code = 0
