@@ -58,13 +58,16 @@ def check_target(target: Target) -> None:
 
 def run_target(target: Target, at_end: Callable[[Ran], None] = lambda ran: None) -> Ran:
     """Run it as the main program; whatever it raises ends here. `at_end` is called while its module
-    is still the main one.
+    is still the main one. In children that it forks and lets run to the end, this exits.
     """
     code = None if target.is_module else _compiled(Path(target.name))
     arguments, path = sys.argv[:], sys.path[:]
+    process = os.getpid()
     main = sys.modules["__main__"]
     try:
         ran = _end_of(target, code)
+        if os.getpid() != process:
+            sys.exit(ran.exit_code)  # a child that the script has forked: nobody waits for more
         at_end(ran)
     finally:
         sys.argv[:], sys.path[:] = arguments, path
@@ -93,7 +96,7 @@ def _compiled(path: Path) -> CodeType:
     except OSError as error:
         raise UsageError(f"Cannot read the script {path}: {error.strerror}.") from None
     try:
-        return compile(source, str(path), "exec")
+        return compile(source, str(path.absolute()), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"{path} is no Python script: {error}.") from None
 
@@ -107,7 +110,8 @@ def _run(target: Target, code: CodeType | None) -> None:
     sys.path.insert(0, str(Path(target.name).resolve().parent))
     # Its own module, and it stays the main one: spawned processes and pickles look there.
     main = ModuleType("__main__")
-    main.__file__ = target.name
+    # As Python has it: still right where the script changes the folder.
+    main.__file__ = code.co_filename
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
     exec(code, main.__dict__)

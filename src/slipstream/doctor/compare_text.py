@@ -24,7 +24,10 @@ def comparison_text(comparison: Comparison) -> str:
     if comparison.warnings:
         lines += ["", "Take care: the two runs were not made under the same conditions."]
         lines += [line for text in comparison.warnings for line in _wrapped(text, "  ")]
-    return "\n".join(lines)
+    # Reports come from elsewhere: a terminal is not to obey what stands in them.
+    return "\n".join(
+        "".join(sign if sign.isprintable() else "�" for sign in line) for line in lines
+    )
 
 
 def verdict_sentence(comparison: Comparison) -> str:

@@ -3,12 +3,12 @@
 import dataclasses
 import linecache
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from slipstream.doctor.attribute import Attribution, attribute
 from slipstream.doctor.capture import COPY, FETCH, NEXT, Capture, Process
 from slipstream.doctor.measured import pipeline_of
+from slipstream.doctor.record.places import full_path
 from slipstream.doctor.view import ExcerptView, LaneView, PageView, SpanValues, StorageView
 
 _MS = 1e-6
@@ -122,7 +122,7 @@ def _excerpts(places: Sequence[str]) -> list[ExcerptView]:
         if not number.isdigit():
             continue
         line = int(number)
-        text = linecache.getlines(str(Path(file).absolute()))
+        text = linecache.getlines(full_path(file))
         lines = [
             (k, text[k - 1].rstrip("\n")[:_LONGEST_LINE])
             for k in range(max(1, line - _AROUND), min(len(text), line + _AROUND) + 1)

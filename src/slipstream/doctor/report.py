@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 import statistics
 from typing import Any
 
@@ -97,7 +98,14 @@ def next_command(finding: Finding, script: str) -> str | None:
     fix = CURES.get(finding.rule)
     if fix is None or (not script.endswith(".py") and not script.startswith("-m ")):
         return None
-    return f"slipstream run --only {fix} {script}"
+    return f"slipstream run --only {fix} {quoted(script)}"
+
+
+def quoted(script: str) -> str:
+    """As a shell takes it."""
+    if script.startswith("-m "):
+        return f"-m {shlex.quote(script[3:])}"
+    return shlex.quote(script)
 
 
 def _verdict(case: Case, findings: list[Finding]) -> str:

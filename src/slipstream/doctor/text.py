@@ -7,6 +7,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from slipstream.doctor.report import quoted
+
 _BAR = 60
 _COLOURS = {
     "loading": "red", "copy": "yellow", "sync": "yellow", "checkpoint": "magenta",
@@ -19,6 +21,7 @@ _NAMED = 12
 
 def print_report(report: dict[str, Any], console: Console, *, page: str | None = None) -> None:
     """Verdict, parts, the dearest findings, what is fine, what to do next."""
+    report = _shown(report)
     console.print(Text(report["verdict"], style="bold"), soft_wrap=False)
     if report["step_ms"]:
         console.print(Padding(_waterfall(report, min(console.width, 80)), (1, 0, 0, 0)))
@@ -32,7 +35,16 @@ def print_report(report: dict[str, Any], console: Console, *, page: str | None =
     if report["findings"]:
         _print_next(report, console)
     if page:
-        console.print(f"The whole report: {page}")
+        console.print(Text(f"The whole report: {_shown(page)}"))
+
+
+def _shown(thing: Any) -> Any:
+    """The same without what a terminal would obey: names of files may hold it."""
+    if isinstance(thing, str):
+        return "".join(sign if sign.isprintable() else "�" for sign in thing)
+    if isinstance(thing, dict):
+        return {_shown(key): _shown(value) for key, value in thing.items()}
+    return [_shown(value) for value in thing] if isinstance(thing, list) else thing
 
 
 def _waterfall(report: dict[str, Any], width: int) -> RenderableType:
@@ -63,14 +75,15 @@ def _findings(report: dict[str, Any]) -> RenderableType:
                 (finding["where"] or "", "cyan"),
             )
         )  # fmt: skip
-        lines.append(Padding(finding["title"], (0, 0, 0, 3)))
+        lines.append(Padding(Text(finding["title"]), (0, 0, 0, 3)))
         gain = finding["gain"]
         said = ""
         if gain is not None:
             said = (
                 f" Gains {gain['low_ms']:.1f} to {gain['high_ms']:.1f} ms a step ({gain['how']})."
             )
-        lines.append(Padding(f"→ {finding['fix']} [{finding['class']}]{said}", (0, 0, 0, 3)))
+        fix = Text(f"→ {finding['fix']} [{finding['class']}]{said}")
+        lines.append(Padding(fix, (0, 0, 0, 3)))
     more = len(report["findings"]) - _TOP
     if more > 0:
         lines.append(Text(f"… and {more} smaller findings in the report.", style="dim"))
@@ -127,6 +140,6 @@ def _numbers(report: dict[str, Any]) -> RenderableType:
 def _print_next(report: dict[str, Any], console: Console) -> None:
     commands = {finding["next"] for finding in report["findings"]} - {None}
     if commands:
-        all_fixes = f"slipstream run {report['script']}"
+        all_fixes = f"slipstream run {quoted(report['script'])}"
         command = commands.pop() if len(commands) == 1 else all_fixes
         console.print(Text.assemble("Next: ", (command, "bold")))

@@ -68,7 +68,8 @@ def looking_inside(module: Any) -> Iterator[Inside]:
 
     def after(name: str) -> Any:
         def note(layer: Any, args: Any, output: Any) -> None:
-            made_by[id(output)] = (weakref.ref(output), name)
+            if isinstance(output, torch.Tensor):  # classes of the user's may give more than one
+                made_by[id(output)] = (weakref.ref(output), name)
 
         return note
 

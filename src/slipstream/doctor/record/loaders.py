@@ -2,12 +2,13 @@
 
 import os
 import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, _utils, dataloader
+from torch.utils.weak import WeakIdKeyDictionary
 
 from slipstream.doctor.capture import COLLATE, FETCH, NEXT, START, Loader, Process
 from slipstream.doctor.record import counters, worker
@@ -51,20 +52,21 @@ class LoaderHooks:
         self.loaders: list[Loader] = []
         self.readings: list[Reading] = []
         self.worker_pids: dict[int, int] = {}
-        self._made_at: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
-        self._made_by: weakref.WeakKeyDictionary[Any, Lines] = weakref.WeakKeyDictionary()
-        self._earlier: weakref.WeakKeyDictionary[Any, list[Loader]] = weakref.WeakKeyDictionary()
+        # By identity: the user's own classes may define what is equal.
+        self._made_at: MutableMapping[Any, str | None] = WeakIdKeyDictionary()
+        self._made_by: MutableMapping[Any, Lines] = WeakIdKeyDictionary()
+        self._earlier: MutableMapping[Any, list[Loader]] = WeakIdKeyDictionary()
         self._used: dict[Lines, list[Loader]] = {}
-        self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._iterations: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+        self._ids: MutableMapping[Any, int] = WeakIdKeyDictionary()
+        self._iterations: MutableMapping[Any, list[int]] = WeakIdKeyDictionary()
         self._dataset_ids: dict[int, tuple[int, Any]] = {}
         self._count = 0
         self._starting: Loader | None = None
         self.own_ns = 0  # that the loop waited for the hooks of its batches
         self._inside = False
         self._last: dict[int, Any] = {}
-        self._loader_of: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._again: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._loader_of: MutableMapping[Any, Any] = WeakIdKeyDictionary()
+        self._again: MutableMapping[Any, Any] = WeakIdKeyDictionary()
         self.hooks = Hooks(session.log)
 
     def install(self) -> None:
@@ -98,7 +100,10 @@ class LoaderHooks:
         def iterate(loader: Any) -> Any:
             if self._inside or not self._trace.is_here:
                 return original(loader)
-            facts = self._facts_of(loader)
+            try:
+                facts = self._facts_of(loader)
+            except Exception:  # of the user's own classes, asked what nobody has asked them before
+                return original(loader)
             self._count += 1
             self._inside, self._starting = True, facts
             try:
@@ -136,7 +141,8 @@ class LoaderHooks:
             finally:
                 self._inside = False
             if known[2] < _LOOKED_AT:
-                describe_batch(batch, self.loaders[known[0]])
+                with suppress(Exception):  # a batch of the user's own kind
+                    describe_batch(batch, self.loaders[known[0]])
             if not known[2]:
                 for process in getattr(iterator, "_workers", None) or ():
                     self.worker_pids[process.pid] = known[0]

@@ -5,6 +5,7 @@ import sys
 import time
 import weakref
 from collections import deque
+from collections.abc import MutableMapping
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils.weak import WeakIdKeyDictionary
 
 from slipstream.doctor.capture import (
     BACKWARD,
@@ -67,7 +69,7 @@ class LoopHooks:
         self._device = DeviceHooks(session.trace, session.patches)
         self._further = FurtherHooks(session)
         self._step_count = 0
-        self._made_at: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
+        self._made_at: MutableMapping[Any, str | None] = WeakIdKeyDictionary()
         self._graphs: deque[weakref.ref[Any]] = deque(maxlen=200)
         self._backwards = 0
 
@@ -228,20 +230,26 @@ class LoopHooks:
                 return original(self, *args, **kwargs)
             hooks._in_forward = True
             try:
-                if hooks._session.is_light:
-                    with trace.span(FORWARD):
-                        return original(self, *args, **kwargs)
-                known = hooks.models.note(self, args, kwargs)
-                facts = [known, self.training, torch.is_grad_enabled()]
-                inside = hooks.models.look_inside(known, self)
-                if inside is not None:
-                    inside = hooks._further.looking(known, self, inside)
+                facts, inside = hooks._look_at(self, args, kwargs)
                 with trace.span(FORWARD, facts), inside or nullcontext():
                     return original(self, *args, **kwargs)
             finally:
                 hooks._in_forward = False
 
         return call
+
+    def _look_at(self, module: Any, args: Any, kwargs: Any) -> tuple[list[Any] | None, Any]:
+        """What is to be known of a call, and a context for it."""
+        if self._session.is_light:
+            return None, None
+        try:
+            known = self.models.note(module, args, kwargs)
+            inside = self.models.look_inside(known, module)
+            if inside is not None:
+                inside = self._further.looking(known, module, inside)
+        except Exception:  # a module that does not say what it is made of, or not yet
+            return None, None
+        return [known, module.training, torch.is_grad_enabled()], inside
 
     def _wrap_zero_grad(self, original: Any) -> Any:
         trace = self._trace

@@ -1,12 +1,13 @@
 """Facts about the modules that a loop calls."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
+from torch.utils.weak import WeakIdKeyDictionary
 
 from slipstream.doctor.record.batches import is_dense
 from slipstream.doctor.record.inside import (
@@ -33,7 +34,7 @@ class ModelFacts:
     """
 
     def __init__(self) -> None:
-        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._numbers: MutableMapping[Any, int] = WeakIdKeyDictionary()
         self._models: dict[int, Any] = {}
         self._held: dict[int, Any] = {}
         self._to_judge: list[int] = []
@@ -46,9 +47,10 @@ class ModelFacts:
         """A call of this module; its number."""
         number = self._numbers.get(module)
         if number is None:
+            described = _describe(module)  # fails where parameters are not there yet
             number = self._numbers[module] = len(self.found)
             self._models[number] = weakref.ref(module)
-            self.found.append(_describe(module))
+            self.found.append(described)
             self._hold(number, module)
         facts = self.found[number]
         if facts["calls"] < _LOOKED_AT:

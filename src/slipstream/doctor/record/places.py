@@ -81,3 +81,10 @@ def place_of_callable(thing: Any) -> str | None:
 def short_path(file: str) -> str:
     """Relative to the working directory where it lies below."""
     return file[len(_HERE) :] if file.startswith(_HERE) else file
+
+
+def full_path(file: str) -> str:
+    """The reverse: of what `short_path` gave, also where the script has changed the folder since.
+    Cells of notebooks have no path.
+    """
+    return file if file.startswith("<") else os.path.join(_HERE, file)  # noqa: PTH118

@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import math
+import operator
 import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -303,7 +305,8 @@ class _TimedDataset:
     """A dataset as the fetcher alone sees it."""
 
     def __init__(self, dataset: Any, reading: Reading) -> None:
-        self._get = dataset.__getitem__
+        # Those with `__getitems__` may have nothing else.
+        self._get = partial(operator.getitem, dataset)
         self._reading, self._log = reading, reading.log
         many = getattr(dataset, "__getitems__", None)
         if many:

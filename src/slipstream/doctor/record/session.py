@@ -4,8 +4,6 @@ import dataclasses
 import datetime
 import json
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +24,7 @@ from slipstream.doctor.capture import (
 )
 from slipstream.doctor.probe import probe_storage
 from slipstream.doctor.record import counters, loaders
+from slipstream.doctor.record.folder import RecordingFolder
 from slipstream.doctor.record.ladder import Ladder
 from slipstream.doctor.record.loaders import LoaderHooks
 from slipstream.doctor.record.loop import LoopHooks
@@ -45,6 +44,8 @@ from slipstream.patches import Patches
 _SAMPLE_S = 0.01
 _WARM_UP = 5  # batches
 _MEMORY_NS = 500_000_000
+_STEPS_WITHOUT_BATCH = 50
+_MOST_ENDS = 100
 
 
 class Session:
@@ -69,14 +70,15 @@ class Session:
         self._loader_hooks = LoaderHooks(self)
         self._loop_hooks = LoopHooks(self)
         self._batches: dict[int, int] = {}
-        self._optimizer_steps = 0
+        self._optimizer_steps = self._steps_without_batch = self._ends = 0
         self._first: int | None = None
         self._first_cpu = self._latest = self._latest_cpu = self._first_sampled = 0
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
         self._sampler = Sampler(_SAMPLE_S, self._stage, lambda: self.trace.loop_code)
-        self._folder = Path(tempfile.mkdtemp(prefix="slipstream-doctor-"))
+        self._recording_folder = RecordingFolder()
+        self._folder = self._recording_folder.path
         self.own = Process(os.getpid(), -1, None)
         self.examines = examines
         self.on_batch: Callable[[], None] | None = None  # told when the loop got a batch
@@ -141,7 +143,7 @@ class Session:
         settings["allocator"] = self._loop_hooks.allocator
         replays = self._loop_hooks.replay() if ended != "error" and not self.is_light else []
         processes = self._own_processes() + self._workers()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._recording_folder.remove()
         capture = Capture(
             script=self._script,
             machine=describe_machine(),
@@ -208,13 +210,21 @@ class Session:
         return "host" if self.trace.device_clock is None else "device"
 
     def before_step(self) -> None:
-        """The loop's optimizer begins a step: for loops without a loader. Raises `WindowEnded`."""
-        if not self._batches and self._is_over():
+        """The loop's optimizer begins a step: for loops without a loader, or on the batches that
+        they once took from it. Raises `WindowEnded`.
+        """
+        asks_no_more = self._steps_without_batch > _STEPS_WITHOUT_BATCH
+        if (not self._batches or asks_no_more) and self.ladder is None and self._is_over():
             self._end()
 
     def _end(self) -> None:
+        self._ends += 1
+        if self._ends > _MOST_ENDS:
+            # The script catches even what is no error, and asks again: it goes on, unwatched.
+            self.pause()
+            return
         self._loop_hooks.models.hold()
-        if self.examines:
+        if self.examines and self._ends == 1:
             self._try_storage()
         raise WindowEnded
 
@@ -234,6 +244,7 @@ class Session:
             self._first, self._first_cpu = now, time.process_time_ns()
             self._first_sampled = self._sampler.cpu_ns
         self._latest, self._latest_cpu = now, time.process_time_ns()
+        self._steps_without_batch = 0
         self._batches[loader] = self._batches.get(loader, 0) + 1
         if now - self._memory_at > _MEMORY_NS:
             self._memory_at = now
@@ -245,6 +256,7 @@ class Session:
         """The optimizer has ended a step."""
         self._first = self._first or time.perf_counter_ns()
         self._optimizer_steps += 1
+        self._steps_without_batch += 1
 
     def saw_device(self) -> None:
         """Tensors went to a device: time is measured there from now on."""

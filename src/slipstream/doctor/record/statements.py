@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from slipstream.doctor.record.places import full_path
+
 WRITES, PYTHON, ARRAYS, SLEEPS, STATE, TORCH, OTHER = (
     "writes", "python", "arrays", "sleeps", "state", "torch", "other",
 )  # fmt: skip
@@ -109,7 +111,7 @@ def _holds_graph(kept: ast.expr, roots: set[str | None]) -> bool:
 
 def _tree_of(file: str) -> ast.Module | None:
     # Cells of notebooks are no files, but known there.
-    lines = linecache.getlines(file)
+    lines = linecache.getlines(full_path(file))
     try:
         return ast.parse("".join(lines)) if lines else None
     except (SyntaxError, ValueError):

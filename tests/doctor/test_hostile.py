@@ -1,0 +1,244 @@
+"""Scripts that do what the recorder does not expect run under the doctor as they run without."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from slipstream.doctor.compare import load_report
+from slipstream.doctor.report import next_command
+from slipstream.doctor.text import print_report
+from slipstream.errors import UsageError
+
+BEGIN = """
+import os, sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+
+length = 3200
+
+class Samples(Dataset):
+    def __len__(self): return length
+    def __getitem__(self, i): return torch.full((8,), float(i % 7)), i % 2
+
+def train(x, y):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+"""
+LOOP = """
+for x, y in DataLoader(Samples(), 8): train(x, y)
+"""
+
+
+def doctor(
+    folder: Path, script: str, *options: str, name: str = "odd.py"
+) -> subprocess.CompletedProcess[str]:
+    (folder / name).write_text(script)
+    return subprocess.run(
+        [sys.executable, "-m", "slipstream", "doctor", *(options or ("--steps", "10")), name],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+
+
+def steps_in(report: Path) -> int:
+    return int(json.loads(report.read_text())["steps"]["count"])
+
+
+ODD = {
+    "a dataset with __getitems__ alone": """
+class Many:
+    def __len__(self): return length
+    def __getitems__(self, indices): return [Samples()[i] for i in indices]
+for x, y in DataLoader(Many(), 8): train(x, y)
+""",
+    "classes that define what is equal": """
+class Equal(DataLoader):
+    def __eq__(self, other): return False
+class Optimizer(torch.optim.SGD):
+    def __eq__(self, other): return False
+optimizer = Optimizer(model.parameters(), 0.1)
+for x, y in Equal(Samples(), 8): train(x, y)
+""",
+    "parameters that are not there yet": """
+model = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.ReLU(), torch.nn.LazyLinear(2))
+model(torch.ones(1, 8))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+""" + LOOP,
+    "a batch that does not show what it holds": """
+class Closed(dict):
+    def items(self): raise RuntimeError("closed")
+def collate(samples):
+    return Closed(x=torch.stack([x for x, _ in samples]), y=torch.tensor([y for _, y in samples]))
+for batch in DataLoader(Samples(), 8, collate_fn=collate): train(batch["x"], batch["y"])
+""",
+    "another folder": """
+os.mkdir("elsewhere")
+os.chdir("elsewhere")
+assert os.path.isabs(__file__) and os.path.exists(__file__)
+import inspect
+assert "__getitem__" in inspect.getsource(Samples)
+""" + LOOP,
+    "a convolution that gives two": """
+class Two(torch.nn.Conv1d):
+    def forward(self, x): return super().forward(x), x
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.two = Two(1, 1, 7)
+    def forward(self, x): return self.two(x[:, None])[0][:, 0]
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+""" + LOOP,
+}  # fmt: skip
+
+
+def test_odd_scripts_are_watched(tmp_path: Path) -> None:
+    """In one process, as each would need seconds to start."""
+    report = tmp_path / "report.json"
+    files = ("--full", "--json", str(report), "--html", str(tmp_path / "report.html"))
+
+    ran = doctor(tmp_path, BEGIN + "length = 240" + "".join(ODD.values()), *files)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert steps_in(report) >= 10
+
+
+def test_a_forked_child_ends_as_without_the_doctor(tmp_path: Path) -> None:
+    fork = """
+if os.fork() == 0:
+    print("child", flush=True)
+    sys.exit(3)
+print("code", os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+    ran = doctor(tmp_path, BEGIN + fork + LOOP)
+
+    assert ran.stdout == "child\ncode 3\n"
+    assert ran.stderr.count("The whole report") == 1, "the child made one, too"
+
+
+def test_a_loop_on_one_batch_is_stopped(tmp_path: Path) -> None:
+    one = """
+x, y = next(iter(DataLoader(Samples(), 8)))
+ends = time.monotonic() + 60
+while time.monotonic() < ends: train(x, y)
+print("to the end")
+"""
+
+    ran = doctor(tmp_path, BEGIN + one)
+
+    assert ran.returncode == 0
+    assert ran.stdout == ""
+
+
+def test_a_loop_that_catches_everything_goes_on(tmp_path: Path) -> None:
+    catches = """
+batches, caught = iter(DataLoader(Samples(), 8)), 0
+while True:
+    try:
+        x, y = next(batches)
+    except StopIteration:
+        break
+    except BaseException:
+        caught += 1
+        continue
+    train(x, y)
+print("to the end", caught < 1000)
+"""
+
+    ran = doctor(tmp_path, BEGIN + catches)
+
+    assert ran.stdout == "to the end True\n"
+    assert steps_in(tmp_path / "report.json") >= 10
+
+
+def test_what_a_killed_recording_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(BEGIN + "print('on', flush=True)\ntime.sleep(60)")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "slipstream", "doctor", "loop.py"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as killed:
+        assert killed.stdout is not None
+        killed.stdout.readline()
+        left = list(tmp_path.glob("slipstream-doctor-*"))
+        beside = doctor(tmp_path, "pass")
+        assert beside.returncode == 0
+        assert list(tmp_path.glob("slipstream-doctor-*")) == left, "a recording under way is kept"
+        killed.send_signal(signal.SIGKILL)
+    time.sleep(0.1)
+    assert len(left) == 1
+
+    doctor(tmp_path, "pass")
+
+    assert not list(tmp_path.glob("slipstream-doctor-*"))
+
+
+def sample_report() -> dict[str, object]:
+    name = "a\x1b]0;owned\x07 [/b] [red].py"
+    return {
+        "verdict": f"A step takes 1.0 ms: {name}", "script": name, "step_ms": 1.0,
+        "parts": {"forward": 1.0, "unattributed": 0.0},
+        "findings": [
+            {
+                "rule": "no-workers", "title": f"title {name}", "where": f"{name}:3",
+                "cost_ms": 1.0, "share": 1.0, "gain": None, "fix": f"fix {name}", "class": "E",
+                "next": f"slipstream run {name}",
+            }
+        ],
+        "ladder": [], "storage": [], "healthy": [], "overhead": {}, "ceiling_ms": None,
+        "steps": {"count": 3, "low_ms": 1.0, "high_ms": 1.0},
+    }  # fmt: skip
+
+
+def test_names_are_neither_markup_nor_commands_to_the_terminal() -> None:
+    out = StringIO()
+
+    print_report(sample_report(), Console(file=out, width=200), page="[/b]\x1b[2J.html")
+
+    assert "\x1b" not in out.getvalue()
+    assert "\x07" not in out.getvalue()
+    assert out.getvalue().count("[/b]") >= 5
+
+
+def test_the_next_command_can_be_pasted() -> None:
+    from slipstream.doctor.finding import Finding
+
+    finding = Finding("no-workers", "title", where=None, cost_ms=1.0, fix="fix", fix_class="E")
+
+    command = next_command(finding, "my scripts/a;b.py")
+
+    assert command is not None
+    assert command.endswith(" 'my scripts/a;b.py'")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"schema": NaN}', '"text"', "[]", ""])
+def test_what_is_no_report_is_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+
+    with pytest.raises(UsageError):
+        load_report(tmp_path / "a.json")
+
+
+def test_numbers_too_large_to_calculate_with_are_none(tmp_path: Path) -> None:
+    report = {"schema": "slipstream.report/1", "verdict": "", "step_ms": 10**400}
+    (tmp_path / "a.json").write_text(json.dumps(report))
+
+    with pytest.raises(UsageError, match="step_ms"):
+        load_report(tmp_path / "a.json")
