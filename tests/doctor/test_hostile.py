@@ -242,3 +242,21 @@ def test_numbers_too_large_to_calculate_with_are_none(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="step_ms"):
         load_report(tmp_path / "a.json")
+
+
+def test_batches_of_old_epochs_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from slipstream.doctor.record import loaders
+    from slipstream.doctor.record.session import Session
+
+    monkeypatch.setattr(loaders, "_KEPT_BATCHES", 30)
+    session = Session("epochs", steps=None, seconds=None)
+    session.start()
+    loader = torch.utils.data.DataLoader(torch.zeros(40, 1), 4)
+    for _ in range(8):
+        list(loader)
+    capture = session.stop("error")
+
+    assert [len(process.batches) for process in capture.processes] == [0, 0, 0, 0, 10, 10, 10, 10]
+    assert sum(process.batch_count for process in capture.processes) == 80

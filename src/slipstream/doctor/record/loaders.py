@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Lines = tuple[tuple[object, int], ...]
 
+_KEPT_BATCHES = 20_000  # of all iterations in the loop's own process
 _LOOKED_AT = 3  # batches of an iteration whose tensors are described
 active: "Session | None" = None
 
@@ -200,6 +201,7 @@ class LoaderHooks:
             process.ready = process.began
             self.hooks.look_inside(args[1])
             reading = Reading(process, self._session.log, opened=self._session.own)
+            self._let_go_of_old_batches()
             self.readings.append(reading)
             timed = obey(time_fetcher(fetcher, reading), self._session.rungs)
             timed.fetch = self._as_span(FETCH, timed.fetch)
@@ -207,6 +209,17 @@ class LoaderHooks:
             return timed
 
         return create
+
+    def _let_go_of_old_batches(self) -> None:
+        """There is a reading for every iteration: their batches must not grow with the epochs."""
+        kept = 0
+        for reading in reversed(self.readings):
+            batches = reading.process.batches
+            kept += len(batches)
+            if kept > _KEPT_BATCHES:
+                if not batches:
+                    break  # so are all before
+                batches.clear()
 
     def _as_span(self, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def call(given: Any) -> Any:
