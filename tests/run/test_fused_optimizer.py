@@ -22,9 +22,13 @@ OPTIMIZERS = {
 }
 
 
+def replay(way: str, now: float, then: float) -> dict[str, Any]:
+    return {"name": f"optimizer-{way}", "now_ms": [now] * 5, "then_ms": [then] * 5}
+
+
 @contextmanager
 def fixed() -> Iterator[Situation]:
-    found = situation()
+    found = situation(replays=[replay("fused", 2.0, 1.0)])
     undo = fused_optimizer.apply(found)
     try:
         yield found
@@ -225,10 +229,6 @@ def entry(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def replay(way: str, now: float, then: float) -> dict[str, Any]:
-    return {"name": f"optimizer-{way}", "now_ms": [now] * 5, "then_ms": [then] * 5}
-
-
 def test_it_applies_where_the_choice_is_open_and_another_way_was_not_slower() -> None:
     assert fused_optimizer.applies(situation(optimizers=[entry()]))[0]
     assert not fused_optimizer.applies(situation(optimizers=[entry(fused=True)]))[0]
@@ -237,3 +237,5 @@ def test_it_applies_where_the_choice_is_open_and_another_way_was_not_slower() ->
     assert not fused_optimizer.applies(situation(optimizers=[entry()], replays=slower))[0]
     faster = [replay("fused", 1.0, 2.0), replay("foreach", 1.0, 0.5)]
     assert fused_optimizer.best_way(situation(optimizers=[entry()], replays=faster)) == "foreach"
+    assert fused_optimizer.best_way(situation()) == "foreach"
+    assert fused_optimizer.best_way(situation(clock="device")) == "fused"

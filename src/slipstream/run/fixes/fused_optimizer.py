@@ -2,8 +2,8 @@
 
 Groups that leave the choice to torch, or ask for a loop, are switched when they are about to make a
 step: to the fused form where all of their tensors allow it, else to the one for lists of tensors.
-That is looked at again at every step, as the fused form takes for granted that a parameter, its
-gradient and its state lie in memory in the same order, and that all of them have a state or none.
+Gradients are looked at in every step, and states once: the fused form takes for granted that a
+parameter, its gradient and its state lie in the same order, and that all have a state or none.
 What the script saves is what it would have saved: the choice, and where step counts lie.
 """
 
@@ -49,7 +49,9 @@ def _can_choose(entry: dict[str, Any]) -> bool:
 
 
 def best_way(situation: Situation) -> str | None:
-    """By the doctor's measurements, where there are any; None: the loop."""
+    """By the doctor's measurements, where there are any; None: the loop. On processors the fused
+    form starts all threads for each parameter, and is slow where cores are busy.
+    """
     ways = {
         way: [
             statistics.median(replay["now_ms"]) / statistics.median(replay["then_ms"])
@@ -60,16 +62,17 @@ def best_way(situation: Situation) -> str | None:
     }
     gains = {way: max(values) for way, values in ways.items() if values}
     if not gains:
-        return "fused"
+        return "fused" if situation.on_device else "foreach"
     best = max(gains, key=lambda way: gains[way])
     return best if gains[best] > 1 else None
 
 
 def apply(situation: Situation) -> Undo:
     """To optimizers of torch itself, not to classes made of them."""
-    switched = _Switched(situation, best_way(situation) or "fused")
+    switched = _Switched(situation, best_way(situation) or "foreach")
     patches = Patches()
     patches.replace(torch.optim.Optimizer, "state_dict", switched.wrap_state_dict)
+    patches.replace(torch.optim.Optimizer, "load_state_dict", switched.wrap_load)
     handle = register_optimizer_step_pre_hook(switched.before_step)
 
     def undo() -> None:
@@ -89,6 +92,7 @@ class _Switched:
         self._own: weakref.WeakKeyDictionary[Any, dict[int, dict[str, Any]]] = (
             weakref.WeakKeyDictionary()
         )
+        self._known: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Of any optimizer."""
@@ -122,8 +126,16 @@ class _Switched:
 
         return state_dict
 
+    def wrap_load(self, original: Any) -> Any:
+        def load_state_dict(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self._known.pop(optimizer, None)
+            return original(optimizer, *args, **kwargs)
+
+        return load_state_dict
+
     def _switch(self, optimizer: Any, number: int, group: dict[str, Any]) -> None:
         own = self._own.setdefault(optimizer, {})
+        self._known.setdefault(optimizer, {})
         fused, foreach = _way(group, "fused"), _way(group, "foreach")
         if number not in own or _asked(group) not in (own[number], fused, foreach):
             own.pop(number, None)
@@ -132,7 +144,7 @@ class _Switched:
             own[number] = _asked(group)
         wanted = own[number]
         if all(p.grad is None or p.grad.layout is torch.strided for p in group["params"]):
-            if self._way == "fused" and can_be_fused(optimizer, group):
+            if self._way == "fused" and can_be_fused(optimizer, group, self._known[optimizer]):
                 wanted = fused
             elif wanted["foreach"] is None:
                 wanted = foreach
@@ -187,29 +199,49 @@ def may_be_switched(group: dict[str, Any]) -> bool:
     )
 
 
-def can_be_fused(optimizer: Any, group: dict[str, Any]) -> bool:
-    """Whether the fused form would give the right result for what is there now."""
+def can_be_fused(optimizer: Any, group: dict[str, Any], known: dict[Any, Any]) -> bool:
+    """Whether the fused form would give the right result for what is there now. `known` are
+    strides of parameters whose state was looked at; what has none yet is looked at again.
+    """
     if "fused" not in group or type(optimizer).__name__ not in _FUSED:
         return False
-    begun = set()
+    are_new, are_known = [], False
     for parameter in group["params"]:
         gradient = parameter.grad
         if gradient is None:
             continue
         order = parameter.stride()
-        if not parameter.is_floating_point() or gradient.dtype != parameter.dtype:
+        if gradient.stride() != order:
             return False
-        if gradient.stride() != order or not _is_dense(parameter):
-            return False
-        state = optimizer.state.get(parameter, {})
-        for name, value in state.items():
-            if name == "step" or value is None:
-                continue
-            if value.stride() != order or value.dtype != parameter.dtype:
-                return False
-        begun.add(state.get("momentum_buffer") is not None)
+        if known.get(id(parameter)) != order:
+            are_new.append(parameter)
+        else:
+            are_known = True
+    if not are_new:
+        return True
+    state = optimizer.state
+    if not all(_fits(parameter, state.get(parameter, {})) for parameter in are_new):
+        return False
+    begun = [p for p in are_new if any(value is not None for value in state.get(p, {}).values())]
+    known.update((id(parameter), parameter.stride()) for parameter in begun)
     # SGD begins with a momentum that is the gradient: for all of them, or for none.
-    return len(begun) < 2 or not group.get("momentum")
+    some_have_none = len(begun) < len(are_new)
+    return not (group.get("momentum") and some_have_none and (begun or are_known))
+
+
+def _fits(parameter: torch.Tensor, state: dict[str, Any]) -> bool:
+    gradient = parameter.grad
+    return (
+        parameter.is_floating_point()
+        and gradient is not None
+        and gradient.dtype == parameter.dtype
+        and _is_dense(parameter)
+        and all(
+            value is None or (value.stride(), value.dtype) == (parameter.stride(), parameter.dtype)
+            for name, value in state.items()
+            if name != "step"
+        )
+    )
 
 
 def _is_dense(parameter: torch.Tensor) -> bool:
