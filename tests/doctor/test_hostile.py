@@ -260,3 +260,28 @@ def test_batches_of_old_epochs_are_let_go(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert [len(process.batches) for process in capture.processes] == [0, 0, 0, 0, 10, 10, 10, 10]
     assert sum(process.batch_count for process in capture.processes) == 80
+
+
+def test_nothing_is_written_on_the_ladder(tmp_path: Path) -> None:
+    writes = """
+from pathlib import Path
+count = 0
+while True:
+    for x, y in DataLoader(Samples(), 8):
+        train(x, y)
+        count += 1
+        Path("path.txt").write_text(str(count))
+        with open("open.txt", "w") as file: file.write(str(count))
+        descriptor = os.open("os.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+        os.write(descriptor, str(count).encode())
+        os.close(descriptor)
+        torch.save(model.state_dict(), "model.part")
+        os.replace("model.part", "model.pt")
+"""
+
+    ran = doctor(tmp_path, BEGIN + writes, "--steps", "10", "--examine")
+
+    assert ran.returncode == 0, ran.stderr
+    written = {(tmp_path / f"{name}.txt").read_text() for name in ("path", "open", "os")}
+    assert written == {"15"}
+    assert len(json.loads((tmp_path / "report.json").read_text())["ladder"]) == 4

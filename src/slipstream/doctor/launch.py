@@ -1,9 +1,13 @@
 """Runs a script with a recording around it."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slipstream.doctor.capture import Capture
-from slipstream.launch import Target, check_target, run_target
+from slipstream.launch import Ran, Target, check_target, run_target
+
+if TYPE_CHECKING:
+    from slipstream.doctor.record.session import Session
 
 
 @dataclass(frozen=True)
@@ -32,5 +36,14 @@ def launch(
     )
     session.start()
     captures: list[Capture] = []
-    ran = run_target(target, lambda ran: captures.append(session.stop(ran.ended)))
-    return Launched(captures[0], ran.exit_code)
+
+    def at_end(ran: Ran) -> None:
+        captures.append(session.stop("window" if _fell(session, ran) else ran.ended))
+
+    ran = run_target(target, at_end)
+    return Launched(captures[0], 0 if _fell(session, ran) else ran.exit_code)
+
+
+def _fell(session: "Session", ran: Ran) -> bool:
+    """Whether it failed on the ladder, where it can write nothing: no failure of its own."""
+    return session.ladder is not None and ran.ended == "error"

@@ -29,6 +29,8 @@ _WAYS = (
     ("the same samples again", SAME_SAMPLES),
     ("files not in memory", COLD_FILES),
 )
+_CHANGES = ("rename", "replace", "remove", "unlink", "rmdir", "truncate", "link", "symlink")
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _STEPS = 12
 _SECONDS = 10.0
 _SETTLE = 3
@@ -58,6 +60,11 @@ class Ladder:
         sys.stdout = sys.stderr = io.StringIO()
         self._patches.replace(torch, "save", lambda _: lambda *args, **kwargs: None)
         self._patches.replace(builtins, "open", _read_only)
+        self._patches.replace(io, "open", _read_only)  # which is what paths open files with
+        self._patches.replace(os, "open", _read_only_descriptor)
+        # What was not written cannot be renamed, and what was must not be removed.
+        for name in _CHANGES:
+            self._patches.replace(os, name, lambda _: lambda *args, **kwargs: None)
         self._step_up()
 
     def end(self) -> None:
@@ -110,5 +117,14 @@ def _read_only(original: Any) -> Any:
         if any(letter in mode for letter in "wax+"):
             return original(os.devnull, mode.replace("x", "w"), *args, **kwargs)
         return original(file, mode, *args, **kwargs)
+
+    return open_for_reading
+
+
+def _read_only_descriptor(original: Any) -> Any:
+    def open_for_reading(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & _WRITES:
+            return int(original(os.devnull, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)))
+        return int(original(path, flags, *args, **kwargs))
 
     return open_for_reading
