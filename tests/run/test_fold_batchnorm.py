@@ -94,10 +94,10 @@ def _load(net: nn.Module) -> None:
 
 
 def _average(net: nn.Module) -> None:
-    """As averages of weights are kept: behind torch's back, while another model learns."""
-    other = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
-    other(torch.randn(1, 2)).sum().backward()
+    """As averages of weights are kept: behind torch's back, while something else learns."""
+    other = nn.Parameter(torch.ones(2))
+    other.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([other], lr=0.1)
     for parameter in net.parameters():
         parameter.data.mul_(1.5)
     optimizer.step()

@@ -98,12 +98,19 @@ class Threads(torch.utils.data.Dataset[int]):
         return torch.get_num_threads()
 
 
-def test_workers_compute_with_one_as_before() -> None:
+def with_three(worker: int) -> None:
+    torch.set_num_threads(3)
+
+
+@pytest.mark.parametrize(("start", "expected"), [(None, 1), (with_three, 3)])
+def test_workers_compute_with_as_many_as_before(start: Any, expected: int) -> None:
     before = torch.get_num_threads()
     undo = threads.apply(situation(replays=[replay("threads", 2, 1, threads=[before, 2])]))
     try:
-        loader = torch.utils.data.DataLoader(Threads(), num_workers=1)
-        assert [int(batch) for batch in loader] == [1, 1]
+        loader = torch.utils.data.DataLoader(Threads(), num_workers=1, worker_init_fn=start)
+        assert [int(batch) for batch in loader] == [expected] * 2
+        exec(compile("torch.set_num_threads(1)", "<library>", "exec"), {"torch": torch})
+        assert torch.get_num_threads() == 1  # a library knows why
     finally:
         undo()
         torch.set_num_threads(before)
