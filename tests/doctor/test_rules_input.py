@@ -225,6 +225,23 @@ class TestBytes:
         assert found(1_000_000) != []
         assert found(20_000) == []
 
+    def test_pictures_too_large_are_named_with_the_line_that_decodes(self) -> None:
+        def where(*lines: Line) -> str | None:
+            tensors = [["[0]", "uint8", [8, 3, 100, 100], 240_000, False, True]]
+            [found] = oversized_decode.find(
+                made_case(
+                    wait_ms=10, stages={"decode: Pillow": (36, 36), "dataset": (4, 4)},
+                    loader=made_loader(tensors=tensors), lines=lines,
+                    facts={"pictures": {"JPEG": [160, 160_000_000]}},
+                )
+            )  # fmt: skip
+            return found.where
+
+        resizes = Line("train.py:6", "__getitem__", "resize", "transform: Image.resize", 90)
+        decodes = Line("train.py:5", "__getitem__", "load", "decode: Pillow", 40)
+        assert where(resizes, decodes) == "train.py:5"
+        assert where(resizes) == "train.py:3"  # where samples are read
+
     def test_double_precision(self) -> None:
         def found(dtype: str) -> list[Finding]:
             tensors = [["[0]", dtype, [8, 100_000], 6_400_000, False, True, "cpu"]]

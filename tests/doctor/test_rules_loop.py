@@ -103,6 +103,37 @@ def test_saving_in_every_step_is_named_with_its_line() -> None:
     assert found.cost_ms == pytest.approx(5, rel=0.01)
 
 
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_steps_between_saves_are_counted_through_the_ends_of_epochs(every: int) -> None:
+    # Epochs of ten batches. The last of each ends no step, and what the step saves is seen anyway.
+    spans: list[Span] = []
+    now = 0
+    for number in range(43):
+        epoch, batch = divmod(number, 10)
+        parts: list[_Part] = [(NEXT, 0.05, [0, epoch, batch]), *PASSES]
+        parts += [(SAVE, 30, 0)] if (batch + 1) % every == 0 else []
+        parts += [(NEXT, 0.05, [0, epoch, -1])] if batch == 9 else []
+        for kind, ms, detail in parts:
+            spans.append(Span(kind, now, now + int(ms * MS), detail))
+            now = spans[-1].end
+    call = Call(0, "torch.save", "train.py:40", 43 // every)
+    title = findings(case_of(spans=spans, calls=[call]))["frequent-checkpoint"].title
+    wanted = "in every step" if every == 1 else f"every {every} steps"
+    assert f"The model's state is kept {wanted}, and the loop waits" in title
+
+
+def test_held_graphs_are_told_with_what_memory_grows_by() -> None:
+    def title(*resident: int) -> str:
+        facts = {"graphs": 39, "graphs_alive": 39, "kept_at": "train.py:38"}
+        memory = [[100 * (k + 1) * MS, mb * 1_000_000, 0] for k, mb in enumerate(resident)]
+        call = Call(0, "backward", "train.py:37", _STEPS, facts=facts)
+        return findings(case_of(*PASSES, calls=[call], memory=memory))["graph-held"].title
+
+    held = "The graphs of 39 of 39 backward passes are still held: memory grows"
+    assert title(500, 520, 540, 560) == f"{held} by 2.0 MB with every step."
+    assert title(500, 520, 480, 540) == title(500, 520) == title() == f"{held} with every step."
+
+
 def test_a_log_that_takes_its_time_is_named() -> None:
     call = Call(0, "Logger.handle", "train.py:41", _STEPS)
     found = only(case_of(*PASSES, (CALL, 4, 0), calls=[call]))

@@ -1,6 +1,10 @@
 """`frequent-checkpoint`: the loop waits while its model is written, or copied, to be kept."""
 
-from slipstream.doctor.capture import SAVE
+import itertools
+import statistics
+from bisect import bisect_right
+
+from slipstream.doctor.capture import NEXT, OPTIMIZER, SAVE
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.record.writers import CHECKPOINTS
 from slipstream.doctor.rules.case import Case
@@ -23,14 +27,12 @@ def find(case: Case) -> list[Finding]:
     count = sum(span.kind == SAVE for step in case.attribution.steps for span in step.spans)
     if count == 1:
         return []
-    every = len(case.attribution.steps) / count if count else None
-    often = f"every {every:.0f} steps" if every and every >= 1.5 else "in every step"
     return [
         Finding(
             rule=NAME,
             title=(
-                f"The model's state is kept {often}, and the loop waits for it: {cost:.1f} ms"
-                " of a step."
+                f"The model's state is kept {_how_often(case)}, and the loop waits for it:"
+                f" {cost:.1f} ms of a step."
             ),
             where=places[0],
             places=tuple(places[1:]),
@@ -40,3 +42,26 @@ def find(case: Case) -> list[Finding]:
             gain=Gain(0.0, cost),
         )
     ]
+
+
+def _how_often(case: Case) -> str:
+    """Steps from one save to the next: of most of them, since a script may also save at the end of
+    an epoch. Copies that samples alone have found are not counted.
+    """
+    loading, steps = case.loading, case.attribution.steps
+    if loading is None:
+        begins = [span.end for span in case.capture.spans if span.kind == OPTIMIZER]
+    else:
+        waits = (span for span in case.capture.spans if span.kind == NEXT and span.detail[2] >= 0)
+        begins = [span.end for span in waits if span.detail[0] == loading.loader.id]
+    begins.sort()
+    saved = {
+        bisect_right(begins, span.start)
+        for span in case.capture.spans
+        if span.kind == SAVE and span.start >= steps[0].host[0]
+    }
+    between = [after - before for before, after in itertools.pairwise(sorted(saved))]
+    if not between:
+        return f"in one of {len(steps)} steps" if saved else "inside of steps"
+    every = round(statistics.median(between))
+    return f"every {every} steps" if every > 1 else "in every step"
