@@ -93,6 +93,10 @@ assert os.path.isabs(__file__) and os.path.exists(__file__)
 import inspect
 assert "__getitem__" in inspect.getsource(Samples)
 """ + LOOP,
+    "a layer that is scripted": """
+model = torch.nn.Sequential(torch.jit.script(torch.nn.Linear(8, 8)), torch.nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+""" + LOOP,
     "a convolution that gives two": """
 class Two(torch.nn.Conv1d):
     def forward(self, x): return super().forward(x), x

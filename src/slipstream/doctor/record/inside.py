@@ -25,6 +25,7 @@ class Layer:
     where: str | None
     inputs: tuple[Any, ...]
     input_needs_grad: bool
+    got_gradient: bool = True  # judged right behind the backward pass
 
 
 @dataclass
@@ -74,7 +75,7 @@ def looking_inside(module: Any) -> Iterator[Inside]:
         return note
 
     for name, part in module.named_modules():
-        if name:
+        if name and not isinstance(part, torch.jit.ScriptModule):
             handles.append(part.register_forward_pre_hook(before(name)))
             if isinstance(part, _CONVOLUTIONS):
                 handles.append(part.register_forward_hook(after(name)))
