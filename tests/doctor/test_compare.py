@@ -30,13 +30,17 @@ def test_a_little_faster_is_a_percentage() -> None:
     assert verdict_sentence(found) == "b is 7.0% faster: 40.0 -> 37.2 ms a step."
 
 
-def test_overlapping_intervals_are_no_difference() -> None:
-    found = compare(report(40, spread_ms=3), report(45, spread_ms=3))
+def test_a_difference_within_its_interval_is_none() -> None:
+    found = compare(report(40, spread_ms=3), report(44, spread_ms=3))
     assert (found.verdict, found.is_worse) == ("same", False)
     assert verdict_sentence(found) == (
-        "No measurable difference: 40.0 -> 45.0 ms a step"
-        " (the 95% intervals overlap: 37.0 to 43.0 and 42.0 to 48.0 ms)."
+        "No measurable difference: 40.0 -> 44.0 ms a step"
+        " (the difference is 4.00 ms, give or take 4.24 (95%))."
     )
+
+
+def test_intervals_that_overlap_may_differ_all_the_same() -> None:
+    assert compare(report(40, spread_ms=3), report(45, spread_ms=3)).verdict == "slower"
 
 
 def test_the_tolerance_decides_what_counts() -> None:

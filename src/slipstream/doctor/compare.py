@@ -65,8 +65,8 @@ class Comparison:
 def compare(a: Report, b: Report, *, tolerance: float = TOLERANCE) -> Comparison:
     """Compare two reports, `a` before `b`. Raises `UsageError` for what is no report.
 
-    A difference counts if the 95% intervals of the two mean steps do not overlap and it is more
-    than `tolerance`, a share of `a`'s step.
+    A difference counts if its 95% interval leaves out zero and it is more than `tolerance`, a
+    share of `a`'s step.
     """
     for name, report in (("a", a), ("b", b)):
         if (wrong := what_is_wrong(report)) is not None:
@@ -173,15 +173,15 @@ def _why_same(a: Report, b: Report, tolerance: float) -> str | None:
         return f"{change:.1%} is within the tolerance of {100 * tolerance:.3g}%"
     if min(a["steps"]["count"], b["steps"]["count"]) < 2:
         return "a single step says nothing about how much steps differ"
-    (low_a, high_a), (low_b, high_b) = (
-        (report["steps"]["low_ms"], report["steps"]["high_ms"]) for report in (a, b)
-    )
-    if low_a <= high_b and low_b <= high_a:
-        return (
-            f"the 95% intervals overlap: {format_ms(low_a)} to {format_ms(high_a)}"
-            f" and {format_ms(low_b)} to {format_ms(high_b)} ms"
-        )
+    half = math.hypot(*(_half_interval(report) for report in (a, b)))
+    difference = b["step_ms"] - a["step_ms"]
+    if abs(difference) <= half:
+        return f"the difference is {format_ms(difference)} ms, give or take {format_ms(half)} (95%)"
     return None
+
+
+def _half_interval(report: Report) -> float:
+    return float(report["steps"]["high_ms"] - report["steps"]["low_ms"]) / 2
 
 
 def _paired(

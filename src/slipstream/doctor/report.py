@@ -12,6 +12,7 @@ from slipstream.doctor.finding import Finding
 from slipstream.doctor.page import storage_view
 from slipstream.doctor.rules import all_rules
 from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.needs import was_looked_at
 from slipstream.doctor.rules.precedence import arrange
 from slipstream.run.cures import CURES
 
@@ -29,7 +30,7 @@ def make_report(capture: Capture) -> dict[str, Any]:
         for rule in all_rules():
             found = rule.find(case)
             findings += found
-            if not found:
+            if not found and was_looked_at(rule.name, case):
                 healthy.append({"rule": rule.name, "title": rule.healthy})
     findings = arrange(findings)
     low, high = attribution.interval_ms

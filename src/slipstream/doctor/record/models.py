@@ -91,10 +91,12 @@ class ModelFacts:
         while self._to_judge:
             number = self._to_judge.pop()
             inside = self.insides[number]
+            for layer in inside.called.values():
+                layer.got_gradient = not _lacks_gradient(layer)
             inside.called = {
                 name: layer
                 for name, layer in inside.called.items()
-                if is_unused(layer) or is_convolution(layer)
+                if not layer.got_gradient or is_convolution(layer)
             }
             for layer in inside.called.values():
                 layer.inputs = _without_graph(layer.inputs)
@@ -133,7 +135,7 @@ def mode_name(training: bool, with_grad: bool) -> str:
     return ("train" if training else "eval") + ("" if with_grad else " no_grad")
 
 
-def is_unused(layer: Layer) -> bool:
+def _lacks_gradient(layer: Layer) -> bool:
     """Whether it was computed, can learn, and got no gradient."""
     parameters = [p for p in layer.module.parameters() if p.requires_grad]
     return bool(parameters) and all(p.grad is None for p in parameters)

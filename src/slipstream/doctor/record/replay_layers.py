@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from slipstream.doctor.record.inside import Layer, is_convolution, layout_of
-from slipstream.doctor.record.models import is_unused
 from slipstream.doctor.record.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -25,7 +24,8 @@ def replay_layers(hooks: "LoopHooks", watch: Stopwatch) -> list[dict[str, Any]]:
         for layer in odd[:_MOST_LAYERS]:
             found += _compare_layouts(layer, number, watch)
         if hooks.models.found[number].get("with_gradient"):
-            for layer in _outermost([layer for layer in layers if is_unused(layer)])[:_MOST_LAYERS]:
+            unused = [layer for layer in layers if not layer.got_gradient]
+            for layer in _outermost(unused)[:_MOST_LAYERS]:
                 found += _time_unused(layer, number, watch)
     return found
 

@@ -6,7 +6,7 @@ from slipstream.doctor.rules.passes import Pass, facts_of, passes
 from slipstream.doctor.rules.replayed import Comparison, compare, replays
 
 NAME = "eval-with-grad"
-HEALTHY = "evaluation runs without gradients"
+HEALTHY = "evaluation does not pay for gradients"
 
 
 def find(case: Case) -> list[Finding]:

@@ -1,29 +1,39 @@
 """`no-workers`: the loop reads its own samples, and the model waits meanwhile."""
 
+from dataclasses import replace
+
 from slipstream.doctor.finding import Finding, Gain
+from slipstream.doctor.measured import pipeline_of
+from slipstream.doctor.rules import per_sample_indexing
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, is_worth, where_of
 from slipstream.doctor.rules.per_sample_indexing import is_in_memory
+from slipstream.doctor.simulate import simulate
 
 NAME = "no-workers"
 HEALTHY = "samples are read while the model works"
 # What it takes the loop to get a batch from a worker: a pipe, a mapped file, pages touched.
 _HAND_OVER_MS = 0.5
 _HAND_OVER_BYTES_PER_MS = 2e6
+_LEAST_MS, _LEAST_SHARE = 3.0, 0.40  # of samples that lie in memory
 
 
 def find(case: Case) -> list[Finding]:
     """A loader with num_workers=0 whose batches take a part of every step."""
     loading = feed(case)
-    if loading is None or loading.loader.workers or is_in_memory(loading):
+    if loading is None or loading.loader.workers:
         return []
     cost = case.waits_ms
+    if is_in_memory(loading) and (
+        per_sample_indexing.find(case) or cost < max(_LEAST_MS, _LEAST_SHARE * case.step_ms)
+    ):
+        return []  # workers would hardly be quicker
     hand_over = _HAND_OVER_MS + (loading.loader.batch_bytes or 0) / _HAND_OVER_BYTES_PER_MS
     if not is_worth(case, cost) or cost < 3 * hand_over:
         return []
-    # With enough workers only the hand-over is left; with one, the slower of the two.
-    best = cost - hand_over
-    least = case.step_ms - max(case.rest_ms + hand_over, loading.batch_ms)
+    # With enough workers and cores only the hand-over is left.
+    best = max(0.0, cost - hand_over)
+    least = min(best, max(0.0, case.step_ms - _step_with_workers(case, hand_over)))
     stage = max(loading.stages, key=lambda name: loading.stages[name])
     line = where_of(case, stage)
     return [
@@ -37,7 +47,16 @@ def find(case: Case) -> list[Finding]:
             cost_ms=cost,
             fix="Read ahead in workers: DataLoader(..., num_workers=N), or slipstream.Loader.",
             fix_class="N",
-            gain=Gain(max(0.0, min(least, best)), best),
+            gain=Gain(least, best, "simulated"),
             places=() if line is None else (line,),
         )
     ]
+
+
+def _step_with_workers(case: Case, hand_over_ms: float) -> float:
+    """A step where as many as there are cores read ahead, and the loop needs these cores, too."""
+    now = pipeline_of(case.capture, case.attribution)
+    if now is None:
+        return case.step_ms
+    workers = max(1, min(case.cores, 8))
+    return simulate(replace(now, workers=workers, hand_over_ms=hand_over_ms)).step_ms

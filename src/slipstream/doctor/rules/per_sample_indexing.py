@@ -29,7 +29,8 @@ def is_in_memory(loading: Loading) -> bool:
     read = loading.read_chars or 0.0
     if read > max(_LARGE_BYTES, 0.3 * (loading.loader.batch_bytes or 0)):
         return False
-    return loading.stages_cpu["dataset"] / loading.samples <= _MOST_SAMPLE_MS
+    own = loading.stages_cpu["dataset"] + loading.stages_cpu.get("convert: torch.tensor", 0.0)
+    return own / loading.samples <= _MOST_SAMPLE_MS
 
 
 def find(case: Case) -> list[Finding]:

@@ -61,8 +61,11 @@ def _without_overlap(findings: list[Finding]) -> list[Finding]:
             for other in findings
             if finding.rule in _BEFORE.get(other.rule, ()) and explains(other, finding)
         ]
-        rest = finding.cost_ms - max(causes, default=0.0)
-        charged.append(replace(finding, cost_ms=max(0.0, rest)))
+        rest = max(0.0, finding.cost_ms - max(causes, default=0.0))
+        gain = finding.gain
+        if gain is not None and causes:
+            gain = replace(gain, low_ms=min(gain.low_ms, rest), high_ms=min(gain.high_ms, rest))
+        charged.append(replace(finding, cost_ms=rest, gain=gain))
     return charged
 
 
