@@ -117,6 +117,9 @@ def attribute(capture: Capture) -> Attribution:
     steps = (
         _steps_of(spans, loop, capture.clock) if loop is not None else _steps_of_optimizer(spans)
     )
+    if not steps:
+        # One batch for ever, or iterators of one loader by turns: the optimizer's steps are seen.
+        loop, steps = None, _steps_of_optimizer(spans)
     steps = _warm(steps)
     count = max(1, len(steps))
     step_ms = sum(step.end - step.start for step in steps) * _MS / count

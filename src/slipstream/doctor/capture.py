@@ -191,7 +191,7 @@ def load_capture(path: Path) -> Capture:
     """Read what `save_capture` wrote. Raises `UsageError` for anything else."""
     try:
         return capture_from(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is no recording of slipstream doctor: {error}.") from None
 
 

@@ -39,12 +39,15 @@ def replay_all(hooks: "LoopHooks") -> list[dict[str, Any]]:
 
 
 def _replay(hooks: "LoopHooks", device: int | None, found: list[dict[str, Any]]) -> None:
-    if device is not None:
-        torch.cuda.set_device(device)
     watch = Stopwatch(_SECONDS if device is None else _SECONDS_ON_DEVICE)
     dtype = hooks.models.autocast_dtype
-    with nullcontext() if dtype is None else torch.autocast("cuda", dtype):
-        _replay_each(hooks, watch, found)
+    try:
+        if device is not None:
+            torch.cuda.set_device(device)
+        with nullcontext() if dtype is None else torch.autocast("cuda", dtype):
+            _replay_each(hooks, watch, found)
+    except Exception as error:
+        found.append({"name": "failed", "error": type(error).__name__})
 
 
 def _replay_each(hooks: "LoopHooks", watch: Stopwatch, found: list[dict[str, Any]]) -> None:
