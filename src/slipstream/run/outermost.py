@@ -17,7 +17,8 @@ from slipstream.run.fix import Situation
 Call = Callable[..., Any]
 # around(module, call, args, kwargs): `call(*args, **kwargs)` is what the script has called.
 Around = Callable[[Any, Call, tuple[Any, ...], dict[str, Any]], Any]
-_OTHERS = (torch.jit.ScriptModule, torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+# Nothing inside these is touched: they copy modules, or talk to other processes.
+_CLOSED = ("ScriptModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _MOST_KINDS = 256
 
 
@@ -26,7 +27,7 @@ class Outermost:
 
     def __init__(self, around: Around) -> None:
         self._around = around
-        self._has_parameters: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._local = threading.local()
         self._patches = Patches()
 
@@ -44,22 +45,27 @@ class Outermost:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or getattr(local, "is_inside", False):
                 return original(module, *args, **kwargs)
-            if not self._is_model(module):
+            kind = self._known.get(module) or self._look_at(module)
+            if kind == "plain":
                 return original(module, *args, **kwargs)
             local.is_inside = True
             try:
+                if kind == "closed":
+                    return original(module, *args, **kwargs)
                 return self._around(module, lambda *a, **k: original(module, *a, **k), args, kwargs)
             finally:
                 local.is_inside = False
 
         return call
 
-    def _is_model(self, module: Any) -> bool:
-        known = self._has_parameters.get(module)
-        if known is None:
-            known = not isinstance(module, _OTHERS) and next(module.parameters(), None) is not None
-            self._has_parameters[module] = known
-        return known
+    def _look_at(self, module: Any) -> str:
+        names = {kind.__name__ for kind in type(module).__mro__}
+        if names.intersection(_CLOSED) or getattr(module, "_is_replica", False):
+            kind = "closed"
+        else:
+            kind = "plain" if next(module.parameters(), None) is None else "model"
+        self._known[module] = kind
+        return kind
 
 
 class Tries:

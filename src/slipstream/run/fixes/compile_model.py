@@ -85,7 +85,11 @@ class _Compiled:
             return call(*args, **kwargs)
 
         def plain() -> Any:
-            return module._call_impl(*args, **kwargs)
+            compiled, module._compiled_call_impl = module._compiled_call_impl, None
+            try:
+                return call(*args, **kwargs)
+            finally:
+                module._compiled_call_impl = compiled
 
         if not learns:
             return plain()
