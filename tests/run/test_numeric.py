@@ -123,6 +123,7 @@ def test_a_script_without_losses_keeps_only_what_compares_itself() -> None:
     proof = script.prove("other", "fold-batchnorm")
     assert states(proof) == {"other": "undone", "fold-batchnorm": "applied"}
     assert "no losses to compare" in proof.outcomes[0].why
+    assert "compared both ways" in proof.checked
     assert len(script.tried) == 1 + 3  # no further seeds, as there is nothing to see
 
 
