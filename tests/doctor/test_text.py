@@ -23,7 +23,10 @@ def screen(width: int = 80, page: str | None = None, **changes: Any) -> list[str
     """The lines of a terminal without colours."""
     made = report(_STEP_MS, **{"parts": _SHARES, "ladder": [], "storage": [], **changes})
     out = io.StringIO()
-    print_report(made, Console(file=out, width=width, highlight=False), page=page)
+    plain = Console(
+        file=out, width=width, highlight=False, force_terminal=False, color_system=None
+    )  # whatever FORCE_COLOR says where the tests run
+    print_report(made, plain, page=page)
     return out.getvalue().splitlines()
 
 

@@ -1,6 +1,8 @@
 """The doctor from code: for notebooks, and for loops that are no scripts."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -13,11 +15,20 @@ _SECONDS = 60.0
 
 
 class Diagnosis:
-    """What was found. `print` shows it as `slipstream doctor` does; `report` is the plain value."""
+    """What was found. `print` shows it as `slipstream doctor` does, `save` writes the page, and
+    `report` is the plain value.
+
+    >>> import tempfile, torch
+    >>> found = diagnose(lambda: list(torch.utils.data.DataLoader(torch.randn(64, 4), 8)))
+    >>> print(found.verdict)  # doctest: +ELLIPSIS
+    A step takes ...
+    >>> found.save(f"{tempfile.mkdtemp()}/report.html")
+    """
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
         self.report: dict[str, Any] = make_report(capture)
+        self._page: str | None = None
 
     @property
     def verdict(self) -> str:
@@ -29,6 +40,25 @@ class Diagnosis:
         """The dearest first."""
         return list(self.report["findings"])
 
+    def save(
+        self,
+        html: "str | os.PathLike[str] | None" = "report.html",
+        json: "str | os.PathLike[str] | None" = None,
+    ) -> None:
+        """Write the page that `slipstream doctor` writes, and the report as JSON, for
+        `slipstream compare`, where a name is given. None: not that one.
+        """
+        if html is not None:
+            from slipstream.doctor.html import write_page
+            from slipstream.doctor.page import page_of
+
+            write_page(page_of(self.capture, self.report), Path(html))
+            self._page = str(html)
+        if json is not None:
+            from json import dumps
+
+            Path(json).write_text(dumps(self.report, indent=1) + "\n", encoding="utf-8")
+
     def __str__(self) -> str:
         from io import StringIO
 
@@ -37,9 +67,13 @@ class Diagnosis:
         from slipstream.doctor.text import print_report
 
         out = StringIO()
-        console = Console(file=out, width=80, highlight=False, force_jupyter=False)
-        print_report(self.report, console)
-        return out.getvalue()
+        # Text as it is, wherever it is printed and whatever FORCE_COLOR says.
+        console = Console(
+            file=out, width=80, highlight=False, force_jupyter=False, force_terminal=False,
+            color_system=None,
+        )  # fmt: skip
+        print_report(self.report, console, page=self._page)
+        return out.getvalue().rstrip("\n")
 
     def __repr__(self) -> str:
         return f"Diagnosis({self.verdict!r}, {len(self.findings)} findings)"

@@ -1,0 +1,59 @@
+"""The doctor from code: what it prints, and what it saves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from slipstream.doctor.compare import load_report
+from slipstream.doctor.diagnose import Diagnosis, diagnose
+
+
+def train() -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for batch in DataLoader(torch.randn(96, 4), 8):  # type: ignore[arg-type]
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+
+@pytest.fixture(scope="module")
+def found() -> Diagnosis:
+    made: Any = diagnose(train)
+    assert isinstance(made, Diagnosis)
+    return made
+
+
+def test_it_prints_as_plain_text(found: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text = str(found)
+    assert text.startswith(found.verdict[:40])
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+    assert not hasattr(found, "_repr_html_")
+
+
+def test_a_page_is_spoken_of_once_it_is_saved(found: Diagnosis, tmp_path: Path) -> None:
+    assert "report" not in str(found)
+    page, values = tmp_path / "page.html", tmp_path / "report.json"
+    found.save(None, json=values)
+    assert "report" not in str(found)
+    found.save(page)
+    assert str(found).endswith(f"The whole report: {page}")
+    assert json.loads(values.read_text()) == json.loads(json.dumps(found.report))
+    assert load_report(values)["verdict"] == found.verdict
+    html = page.read_text()
+    assert html.startswith("<!doctype html>")
+    assert json.dumps(found.verdict)[1:20] in html
+
+
+def test_the_page_goes_to_report_html_unless_told(
+    found: Diagnosis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found.save()
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
