@@ -2,7 +2,7 @@
 
 from slipstream.doctor.rules import all_rules
 from slipstream.run.apply import FIXES
-from slipstream.run.cures import CURES
+from slipstream.run.cures import CURES, NUMERIC
 
 
 def test_the_table_is_what_the_fixes_say() -> None:
@@ -17,3 +17,7 @@ def test_cured_rules_exist() -> None:
 def test_names_are_unique() -> None:
     names = [fix.name for fix in FIXES]
     assert len(set(names)) == len(names)
+
+
+def test_it_knows_which_may_round() -> None:
+    assert {fix.name for fix in FIXES if fix.kind == "N"} == NUMERIC

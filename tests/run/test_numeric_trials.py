@@ -7,7 +7,6 @@ import pytest
 
 from slipstream.doctor.capture import Capture
 from slipstream.launch import Target
-from slipstream.run.apply import FIXES
 from slipstream.run.fixes import fused_optimizer
 from slipstream.run.numeric import prove
 from slipstream.run.situation import diagnosed
@@ -30,7 +29,6 @@ MEASURED = {"name": "optimizer-fused", "now_ms": [2.0] * 5, "then_ms": [1.0] * 5
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(fused_optimizer.FIX not in FIXES, reason="trials do not know it yet")
 def test_a_real_script_is_faster_and_learns_the_same(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(dedent(SCRIPT))

@@ -14,7 +14,7 @@ from slipstream.doctor.rules import all_rules
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.needs import was_looked_at
 from slipstream.doctor.rules.precedence import arrange
-from slipstream.run.cures import CURES
+from slipstream.run.cures import CURES, NUMERIC
 
 SCHEMA = "slipstream.report/1"
 _LOUD = 0.10  # of a step: from here on it decides the verdict
@@ -99,7 +99,8 @@ def next_command(finding: Finding, script: str) -> str | None:
     fix = CURES.get(finding.rule)
     if fix is None or (not script.endswith(".py") and not script.startswith("-m ")):
         return None
-    return f"slipstream run --only {fix} {quoted(script)}"
+    allow = "--allow numeric " if fix in NUMERIC else ""
+    return f"slipstream run {allow}--only {fix} {quoted(script)}"
 
 
 def quoted(script: str) -> str:

@@ -4,18 +4,26 @@ from collections.abc import Iterable
 
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.fixes import (
+    autocast,
+    channels_last,
+    compile_model,
     contiguous_inputs,
     copies,
+    cudnn_benchmark,
     deferred_values,
     empty_cache,
     evaluation,
     fast_loader,
     file_handles,
+    fold_batchnorm,
+    fused_optimizer,
     garbage,
     kept_memory,
     native_pictures,
     parallel_loading,
     saving,
+    tf32,
+    threads,
     zero_grad,
 )
 
@@ -34,6 +42,14 @@ FIXES: tuple[Fix, ...] = (
     garbage.FIX,
     empty_cache.FIX,
     saving.FIX,
+    fused_optimizer.FIX,
+    threads.FIX,
+    channels_last.FIX,
+    cudnn_benchmark.FIX,
+    tf32.FIX,
+    autocast.FIX,
+    fold_batchnorm.FIX,
+    compile_model.FIX,  # the dearest to try
 )
 
 

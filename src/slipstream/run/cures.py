@@ -19,4 +19,19 @@ CURES = {
     "empty-cache-in-loop": "empty-cache",
     "forced-garbage-collection": "empty-cache",
     "frequent-checkpoint": "async-save",
+    "for-loop-optimizer": "fused-optimizer",
+    "thread-count": "threads",
+    "channels-last": "channels-last",
+    "nchw-on-tensor-cores": "channels-last",
+    "cudnn-benchmark-off": "cudnn-benchmark",
+    "no-tf32": "tf32",
+    "no-amp": "autocast",
+    "unfolded-batchnorm": "fold-batchnorm",
+    "launch-bound": "compile",
 }
+
+# Of these, what may round differently.
+NUMERIC = frozenset((
+    "fused-optimizer", "threads", "channels-last", "cudnn-benchmark", "tf32", "autocast",
+    "fold-batchnorm", "compile",
+))  # fmt: skip

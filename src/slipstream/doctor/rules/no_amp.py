@@ -29,7 +29,7 @@ def find(case: Case) -> list[Finding]:
             where=next((mode["where"] for mode in facts.get("modes", {}).values()), None),
             cost_ms=cost,
             fix="torch.autocast('cuda', dtype=torch.bfloat16) around the forward pass.",
-            fix_class="S",
+            fix_class="N",
             gain=gain.gain,
         )
     ]
