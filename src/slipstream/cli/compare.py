@@ -1,4 +1,4 @@
-"""`slipstream compare A B`"""
+"""`slipstream compare A B`: what changed between two reports of the doctor."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,17 +9,27 @@ EXIT_FINDINGS = 1
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="The report.json of the run before.")],
-    b: Annotated[Path, typer.Argument(help="The report.json of the run after.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="The report.json of the run before.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The report.json of the run after.")],
     tolerance: Annotated[
-        str, typer.Option(help="Difference of a step that does not count, as 5% or 0.05.")
+        str, typer.Option(help="Difference of a step that does not count: 5% or 0.05.")
     ] = "5%",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all details.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with 1 if b is slower or has new findings.")
+        bool, typer.Option("--check", help="Exit with 1 if B is slower or has new findings.")
     ] = False,
 ) -> None:
-    """Compare two reports of slipstream doctor: what became faster, slower, better, worse."""
+    """Compare two reports of slipstream doctor: what became faster, slower, better, worse.
+
+    A difference counts if it is more than the tolerance and more than the runs
+    differ from step to step.
+
+    \b
+    slipstream doctor --json before.json train.py
+    slipstream doctor --json after.json train.py   (changed)
+    slipstream compare before.json after.json
+    slipstream compare --check --tolerance 10% before.json after.json   (in CI)
+    """
     import json
     from dataclasses import asdict
 

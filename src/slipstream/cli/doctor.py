@@ -17,10 +17,20 @@ _LEAST_SECONDS = 3.0  # quick steps are watched for longer: lines are found by l
 
 def doctor(
     context: typer.Context,
+    script: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SCRIPT [ARGS]...",
+            help="The script and its own arguments, or -m and the name of a module.",
+            show_default=False,
+        ),
+    ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Steps to watch; 100, and 3 seconds at least, if nothing is given.", min=1
+            help="Steps to watch, however long they take.",
+            min=1,
+            show_default="100, 3 seconds at least, 60 at most",
         ),
     ] = None,
     seconds: Annotated[
@@ -33,19 +43,27 @@ def doctor(
     ] = False,
     html: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
     json_file: Annotated[
-        Path, typer.Option("--json", help="Where the report goes as JSON.")
+        Path, typer.Option("--json", help="Where the report goes as JSON, for compare.")
     ] = Path("report.json"),
     capture_file: Annotated[
-        Path | None, typer.Option("--capture", help="Keep the recording, too.")
+        Path | None, typer.Option("--capture", help="Keep the recording, too, in this file.")
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 1 if there is a finding.")
     ] = False,
 ) -> None:
-    """Run a script for some steps and say where its time goes.
+    """Run a script for some steps and say what is slow in it, where, and what it costs.
 
-    slipstream doctor train.py ARGS, or slipstream doctor -m package.module ARGS. The script is not
-    changed; it is stopped after the steps that were asked for.
+    The script is not changed. It is stopped when 100 steps or 60 seconds were
+    watched. Standard output stays the script's own: what is found goes to
+    standard error, and to report.html and report.json.
+
+    \b
+    slipstream doctor train.py --epochs 3   (behind the script: its options)
+    slipstream doctor --steps 300 train.py  (before it: the doctor's)
+    slipstream doctor -m package.train --epochs 3
+    slipstream doctor --check train.py 2> found.txt
+    torchrun --nproc-per-node 2 -m slipstream doctor train.py
     """
     from rich.console import Console
 
@@ -57,7 +75,7 @@ def doctor(
     from slipstream.doctor.text import print_report
     from slipstream.launch import parse_target
 
-    target = parse_target(context.args, "doctor")
+    target = parse_target([*(script or ()), *context.args], "doctor")
     least_seconds = 0.0
     if steps is None and seconds is None and not full:
         steps, seconds, least_seconds = _STEPS, _SECONDS, _LEAST_SECONDS
