@@ -1,0 +1,94 @@
+"""`slipstream run` from end to end: what is applied, what is undone, and what the script sees."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+
+_SCRIPT = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+data = TensorDataset(torch.randn(512, 16))
+open("written.txt", "a").write("once")
+for epoch in range(3):
+    for (x,) in DataLoader(data, 8, shuffle=True):
+        optimizer.zero_grad(set_to_none=False)
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+print("arguments", sys.argv[1:], "loss", loss.item())
+sys.exit(3)
+"""
+
+
+def run(folder: Path, *options: str, script: str = _SCRIPT) -> tuple[Any, dict[str, Any]]:
+    (folder / "train.py").write_text(dedent(script))
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "slipstream", "run", "--report", "result.json", *options,
+            "train.py", "--lr", "1",
+        ],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    report = folder / "result.json"
+    return done, json.loads(report.read_text()) if report.exists() else {}
+
+
+def state_of(result: dict[str, Any], fix: str) -> str:
+    return next(entry["state"] for entry in result["fixes"] if entry["fix"] == fix)
+
+
+def test_a_script_runs_once_with_its_fixes_and_its_own_exit_code(tmp_path: Path) -> None:
+    done, result = run(tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "arguments ['--lr', '1']" in done.stdout
+    assert (tmp_path / "written.txt").read_text() == "once"
+    assert state_of(result, "zero-grad") == "applied"
+    assert "are equal, bit for bit" in result["checked"]
+    assert result["ratio"]["low"] <= result["ratio"]["value"] <= result["ratio"]["high"]
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    done, result = run(tmp_path, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "written.txt").exists()
+    assert state_of(result, "zero-grad") == "applied"
+
+
+def test_fixes_can_be_chosen(tmp_path: Path) -> None:
+    done, result = run(tmp_path, "--dry-run", "--skip", "zero-grad")
+    assert state_of(result, "zero-grad") == "skipped"
+    done, _ = run(tmp_path, "--only", "faster-please")
+    assert done.returncode == 2
+    assert "There is no fix 'faster-please'. There are: " in done.stderr
+
+
+def test_a_fix_that_changes_a_loss_is_undone(tmp_path: Path) -> None:
+    """Stands for a fix with a fault: a script that computes something else where it is applied."""
+    sick = _SCRIPT.replace(
+        "loss = model(x)", 'loss = model(x + hasattr(torch.optim.SGD.zero_grad, "__wrapped__"))'
+    )
+    done, result = run(tmp_path, "--only", "zero-grad", script=sick)
+    assert done.returncode == 3, done.stderr
+    assert state_of(result, "zero-grad") == "undone"
+    why = next(entry["why"] for entry in result["fixes"] if entry["fix"] == "zero-grad")
+    assert why.startswith("loss of backward pass 1: ")
+
+
+def test_a_script_that_fails_says_so(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, script="raise ValueError('no data here')")
+    assert done.returncode == 2
+    assert "did not get through its first steps" in done.stderr
+    assert "no data here" in done.stderr
