@@ -78,7 +78,7 @@ def test_fixes_can_be_chosen(tmp_path: Path) -> None:
 def test_a_fix_that_changes_a_loss_is_undone(tmp_path: Path) -> None:
     """Stands for a fix with a fault: a script that computes something else where it is applied."""
     sick = _SCRIPT.replace(
-        "loss = model(x)", 'loss = model(x + hasattr(torch.optim.SGD.zero_grad, "__wrapped__"))'
+        "loss = model(x)", 'loss = model(x + hasattr(torch.nn.Module.zero_grad, "__wrapped__"))'
     )
     done, result = run(tmp_path, "--only", "zero-grad", script=sick)
     assert done.returncode == 3, done.stderr
