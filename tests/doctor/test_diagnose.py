@@ -1,6 +1,7 @@
 """The doctor from code: what it prints, and what it saves."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch.utils.data import DataLoader
 
 from slipstream.doctor.compare import load_report
 from slipstream.doctor.diagnose import Diagnosis, diagnose
+
+PAGE = Path(__file__).parents[2] / "docs/doctor.md"
 
 
 def train() -> None:
@@ -57,3 +60,20 @@ def test_the_page_goes_to_report_html_unless_told(
     monkeypatch.chdir(tmp_path)
     found.save()
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_what_the_page_of_the_doctor_shows_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = torch.nn.Linear(4, 2)
+    batches = [(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))] * 6
+    names = {"train": train, "model": model, "loader": batches}
+    names["criterion"] = torch.nn.CrossEntropyLoss()
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 2
+    exec("\n".join(blocks), names)
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "report.json"}
+    said = capsys.readouterr().out
+    assert said.count("A step takes") == 2
+    assert "forward       3" in said  # six laps, of which three do not count
