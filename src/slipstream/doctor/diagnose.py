@@ -69,9 +69,8 @@ class Diagnosis:
         out = StringIO()
         # Text as it is, wherever it is printed and whatever FORCE_COLOR says.
         console = Console(
-            file=out, width=80, highlight=False, force_jupyter=False, force_terminal=False,
-            color_system=None,
-        )  # fmt: skip
+            file=out, width=80, highlight=False, force_jupyter=False, color_system=None
+        )
         print_report(self.report, console, page=self._page)
         return out.getvalue().rstrip("\n")
 
