@@ -289,3 +289,41 @@ while True:
     written = {(tmp_path / f"{name}.txt").read_text() for name in ("path", "open", "os")}
     assert written == {"15"}
     assert len(json.loads((tmp_path / "report.json").read_text())["ladder"]) == 4
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_script_runs(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('ran')")
+    for option, place in (("--json", str(tmp_path)), ("--html", str(tmp_path / "no" / "r.html"))):
+        done = subprocess.run(
+            [sys.executable, "-m", "slipstream", "doctor", option, place, str(script)],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert "ran" not in done.stdout
+        assert done.stderr.startswith("slipstream doctor: ")
+
+
+def test_threads_that_feed_the_loop_do_not_keep_the_doctor(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import threading, time, torch\n"
+        "from torch.utils.data import DataLoader\n"
+        "def feed():\n"
+        "    while True:\n"
+        "        time.sleep(0.1)\n"
+        "threading.Thread(target=feed).start()\n"
+        "model = torch.nn.Linear(4, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "while True:\n"
+        "    for x in DataLoader(torch.randn(64, 4), 8):\n"
+        "        optimizer.zero_grad()\n"
+        "        model(x).sum().backward()\n"
+        "        optimizer.step()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "slipstream", "doctor", "--steps", "10", str(script)],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert (tmp_path / "report.html").exists()

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -83,6 +84,12 @@ def doctor(
         raise UsageError(
             "--full lets the script go on, which --examine cannot: it changes batches."
         )
+    rank = int(os.environ.get("RANK", "0"))
+    if rank:
+        html, json_file = (p.with_stem(f"{p.stem}-rank{rank}") for p in (html, json_file))
+    # Before the script runs: it may take long, and may change the folder.
+    html_path, json_path = _place_for(html), _place_for(json_file)
+    capture_path = None if capture_file is None else _place_for(capture_file)
     launched = launch(
         target,
         steps=None if full else steps,
@@ -90,18 +97,37 @@ def doctor(
         least_seconds=least_seconds,
         examines=examine,
     )
-    rank = int(os.environ.get("RANK", "0"))
-    if rank:
-        html, json_file = (p.with_stem(f"{p.stem}-rank{rank}") for p in (html, json_file))
     report = make_report(launched.capture)
-    json_file.write_text(json.dumps(report, indent=1) + "\n")
-    if capture_file is not None:
-        save_capture(launched.capture, capture_file)
-    write_page(page_of(launched.capture, report), html)
     if not rank:
         print_report(report, Console(stderr=True, highlight=False), page=str(html))
+    try:
+        json_path.write_text(json.dumps(report, indent=1) + "\n")
+        if capture_path is not None:
+            save_capture(launched.capture, capture_path)
+        write_page(page_of(launched.capture, report), html_path)
+    except OSError as error:
+        raise UsageError(f"The report could not be written: {error}.") from None
     sys.stdout.flush()
-    if launched.exit_code:
-        raise typer.Exit(launched.exit_code)
-    if check and report["findings"]:
-        raise typer.Exit(1)
+    exit_code = launched.exit_code or int(check and bool(report["findings"]))
+    if launched.capture.ended == "window" and _has_own_threads():
+        # They would go on for ever: the script that they work for was stopped.
+        sys.stderr.flush()
+        os._exit(exit_code)
+    if exit_code:
+        raise typer.Exit(exit_code)
+
+
+def _place_for(path: Path) -> Path:
+    """Where a file is to go, wherever the script goes. Raises `UsageError` if it cannot."""
+    place = path.absolute()
+    if place.is_dir():
+        raise UsageError(f"{path} is a folder; expected the name of a file.")
+    if not place.parent.is_dir() or not os.access(place.parent, os.W_OK):
+        raise UsageError(f"{path} cannot be written: {place.parent} is no folder to write to.")
+    return place
+
+
+def _has_own_threads() -> bool:
+    """Whether threads of the script are left that Python would wait for."""
+    main = threading.main_thread()
+    return any(t is not main and not t.daemon and t.is_alive() for t in threading.enumerate())
