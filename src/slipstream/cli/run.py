@@ -20,9 +20,6 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Try the fixes and say what they bring, no more.")
     ] = False,
-    diff: Annotated[
-        bool, typer.Option("--diff", help="Print the changes to your source that make it so.")
-    ] = False,
     report: Annotated[Path | None, typer.Option(help="Where the result goes as JSON.")] = None,
 ) -> None:
     """Run a script with all that makes it faster, and the same results.
@@ -46,15 +43,13 @@ def run(
     target = parse_target(context.args, "run")
     wish = Wish(allow, _names(only), _names(skip))
     outcome = run_fixed(
-        target, wish, dry=dry_run or diff,
+        target, wish, dry=dry_run,
         say=lambda line: console.print(f"slipstream: {line}", style="dim"),
     )  # fmt: skip
     sys.stdout.flush()
     print_outcome(outcome, console)
     if report is not None:
         report.write_text(json.dumps(outcome.as_dict(), indent=1) + "\n")
-    if diff:
-        sys.stdout.write(outcome.patch)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
 

@@ -28,6 +28,8 @@ Say = Callable[[str], None]
 def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line: None) -> Outcome:
     """Run the script with all fixes that help and pass their check; `dry`: only try them."""
     check_wish(wish)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("Several ranks cannot be tried yet: run one process, without torchrun.")
     seed = random.SystemRandom().getrandbits(32)
     with tempfile.TemporaryDirectory(prefix="slipstream-run-") as place:
         return _Run(target, wish, seed, Path(place), say).run(dry=dry)
@@ -169,8 +171,3 @@ class _Run:
             script=str(self._target), fixes=self._fixes, checked=self._checked, speed=self._speed,
             ceiling_per_s=1000 / ceiling if ceiling else None, warnings=self._warnings,
         )  # fmt: skip
-
-
-def has_ranks() -> bool:
-    """Whether a launcher has started several processes of this script."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1

@@ -34,7 +34,6 @@ class Outcome:
     ceiling_per_s: float | None = None
     warnings: list[str] = field(default_factory=list)
     next_command: str | None = None
-    patch: str = ""  # a unified diff of the user's source
     exit_code: int = 0
 
     def as_dict(self) -> dict[str, Any]:
