@@ -75,6 +75,11 @@ class _Run:
         """Those that leave results as they are and do not slow the script down."""
         self._say("timing it as it is …")
         original = self._original = self._try(())
+        if not original.is_good:
+            raise UsageError(
+                f"{self._target} got through its first steps once and then not again. Its last"
+                f" words:\n{original.said.strip()}"
+            )
         while taken:
             self._say(f"trying {', '.join(fix.name for fix in taken)} …")
             fixed = self._try(fix.name for fix in taken)
@@ -83,6 +88,8 @@ class _Run:
                 assert original.trace is not None and fixed.trace is not None
                 batches, losses = compared(original.trace, fixed.trace)
                 self._checked = f"{batches} batches and {losses} losses are equal, bit for bit"
+                if not batches and not losses:
+                    self._checked = "no batch and no loss was seen: nothing could be compared"
                 self._speed = compare_speed(original.trace, fixed.trace)
                 return taken
             taken = self._without_culprit(taken, original, fault)

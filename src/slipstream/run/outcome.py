@@ -33,7 +33,6 @@ class Outcome:
     steps_per_s: float | None = None
     ceiling_per_s: float | None = None
     warnings: list[str] = field(default_factory=list)
-    next_command: str | None = None
     exit_code: int = 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -59,5 +58,4 @@ class Outcome:
             "run_per_s": self.steps_per_s,
             "ceiling_per_s": self.ceiling_per_s,
             "warnings": self.warnings,
-            "next": self.next_command,
         }

@@ -1,18 +1,17 @@
 """Calls of models by the script: not those that a model makes of its own parts."""
 
-import random
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from slipstream.patches import Patches
 from slipstream.run.evaluating.purity import signature
 from slipstream.run.fix import Situation
+from slipstream.run.loading.states import read_states, write_states
 
 Call = Callable[..., Any]
 # around(module, call, args, kwargs): `call(*args, **kwargs)` is what the script has called.
@@ -40,19 +39,20 @@ class Outermost:
         self._patches.undo()
 
     def _wrap(self, original: Any) -> Any:
-        local = self._local
+        local, known, around, look_at = self._local, self._known, self._around, self._look_at
 
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        # Torch's profiler looks for a module named self in the frame of Module.__call__.
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or getattr(local, "is_inside", False):
-                return original(module, *args, **kwargs)
-            kind = self._known.get(module) or self._look_at(module)
+                return original(self, *args, **kwargs)
+            kind = known.get(self) or look_at(self)
             if kind == "plain":
-                return original(module, *args, **kwargs)
+                return original(self, *args, **kwargs)
             local.is_inside = True
             try:
                 if kind == "closed":
-                    return original(module, *args, **kwargs)
-                return self._around(module, lambda *a, **k: original(module, *a, **k), args, kwargs)
+                    return original(self, *args, **kwargs)
+                return around(self, lambda *a, **k: original(self, *a, **k), args, kwargs)
             finally:
                 local.is_inside = False
 
@@ -108,7 +108,7 @@ class Before:
 
     def __init__(self, module: Any) -> None:
         self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-        self._random = (random.getstate(), np.random.get_state(), torch.get_rng_state())
+        self._random = read_states()
         on_device = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         self._device = torch.cuda.get_rng_state() if on_device else None
 
@@ -117,9 +117,7 @@ class Before:
         with torch.no_grad():
             for buffer, value in self._buffers:
                 buffer.copy_(value)
-        random.setstate(self._random[0])
-        np.random.set_state(self._random[1])
-        torch.set_rng_state(self._random[2])
+        write_states(self._random)
         if self._device is not None:
             torch.cuda.set_rng_state(self._device)
 

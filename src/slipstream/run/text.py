@@ -21,23 +21,17 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         table.add_row(fix.state, fix.name, fix.kind, escape(why), style=_STYLES[fix.state])
     console.print(table)
     console.print(f"check    {escape(outcome.checked)}")
-    # Without loading alone: other fixes may lift it.
-    share = (
-        outcome.speed.after / outcome.ceiling_per_s
-        if outcome.speed and outcome.ceiling_per_s
-        else 2
-    )
-    if share <= 1:
+    speed, ceiling = outcome.speed, outcome.ceiling_per_s
+    # It is without loading alone: other fixes may lift it.
+    if speed and ceiling and speed.after <= ceiling:
         console.print(
-            f"ceiling  {outcome.ceiling_per_s:.2f} steps/s if batches came at no cost:"
-            f" {share:.0%} of it reached"
+            f"ceiling  {ceiling:.2f} steps/s if batches came at no cost:"
+            f" {speed.after / ceiling:.0%} of it reached"
         )
     if outcome.steps_per_s:
         console.print(f"this run {outcome.steps_per_s:.2f} steps/s")
     for line in outcome.warnings:
         console.print(f"note     {escape(line)}", style="yellow")
-    if outcome.next_command:
-        console.print(f"next     {escape(outcome.next_command)}")
 
 
 def _headline(outcome: Outcome) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from slipstream.doctor.capture import NEXT, START
+from slipstream.doctor.capture import NEXT, SAVE, START
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.passes import learning_ms, passes
 from slipstream.doctor.rules.replayed import compared
@@ -84,7 +84,7 @@ def _optimizer(case: Case) -> bool:
 
 
 def _saves(case: Case) -> bool:
-    return any(span.kind == "save" for span in case.capture.spans)
+    return any(span.kind == SAVE for span in case.capture.spans)
 
 
 def _ranks(case: Case) -> bool:
