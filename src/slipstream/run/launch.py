@@ -177,4 +177,5 @@ class _Run:
         return Outcome(
             script=str(self._target), fixes=self._fixes, checked=self._checked, speed=self._speed,
             ceiling_per_s=1000 / ceiling if ceiling else None, warnings=self._warnings,
+            situation=situation,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from slipstream.run.fix import Situation
 from slipstream.run.speed import Speed
 
 SCHEMA = "slipstream.run/1"
@@ -23,7 +24,7 @@ class FixOutcome:
 @dataclass
 class Outcome:
     """Of a whole run. `checked` says what was compared, and `speed` is that of the trials; the run
-    itself made `steps_per_s`.
+    itself made `steps_per_s`. `situation` is what the fixes were chosen by.
     """
 
     script: str
@@ -34,6 +35,7 @@ class Outcome:
     ceiling_per_s: float | None = None
     warnings: list[str] = field(default_factory=list)
     exit_code: int = 0
+    situation: Situation | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
