@@ -1,10 +1,9 @@
 """`oversized-decode`: pictures are decoded whole, and then made far smaller."""
 
-from slipstream.doctor.attribute import Loading
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
-from slipstream.doctor.rules.facts import feed, hot_lines, is_worth
-from slipstream.doctor.rules.pictures import decode_ms, pictures_of, wanted_pixels
+from slipstream.doctor.rules.facts import feed, is_worth
+from slipstream.doctor.rules.pictures import decode_ms, decodes_at, pictures_of, wanted_pixels
 
 NAME = "oversized-decode"
 HEALTHY = "pictures are not much larger than needed"
@@ -34,7 +33,7 @@ def find(case: Case) -> list[Finding]:
                 f"{pictures.pixels / 1e6:.2g} megapixels of a picture ({kinds}) are decoded, and"
                 f" {wanted / 1e6:.2g} are used: {ratio:.0f} times as many as needed."
             ),
-            where=_decodes_at(case, loading),
+            where=decodes_at(case, loading),
             cost_ms=cost,
             fix=(
                 "Make the pictures smaller once (slipstream pack --max-side), or decode JPEG at a"
@@ -44,11 +43,3 @@ def find(case: Case) -> list[Finding]:
             gain=Gain(0.4 * cost, cost),
         )
     ]
-
-
-def _decodes_at(case: Case, loading: Loading) -> str | None:
-    """The line that decodes, where it was seen; else where samples are read."""
-    decoders = [stage for stage in loading.stages if stage.startswith("decode:")]
-    dearest = max(decoders, key=lambda stage: loading.stages[stage], default="")
-    lines = hot_lines(case, dearest)
-    return lines[0][0] if lines else loading.loader.facts.get("read_at") or loading.loader.made_at

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from slipstream.doctor.attribute import Loading
+from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.facts import hot_lines
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,14 @@ def wanted_pixels(loading: Loading) -> int | None:
 def decode_ms(loading: Loading) -> float:
     """Milliseconds of a batch in decoders of pictures."""
     return sum(ms for stage, ms in loading.stages.items() if stage in _DECODERS)
+
+
+def decodes_at(case: Case, loading: Loading) -> str | None:
+    """The line that decodes, where it was seen; else where samples are read."""
+    decoders = [stage for stage in loading.stages if stage.startswith("decode:")]
+    dearest = max(decoders, key=lambda stage: loading.stages[stage], default="")
+    lines = hot_lines(case, dearest)
+    return lines[0][0] if lines else loading.loader.facts.get("read_at") or loading.loader.made_at
 
 
 _DECODERS = (

@@ -3,7 +3,7 @@
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, is_worth
-from slipstream.doctor.rules.pictures import decode_ms, pictures_of
+from slipstream.doctor.rules.pictures import decode_ms, decodes_at, pictures_of
 
 NAME = "slow-decoder"
 HEALTHY = "decoding pictures is no bottleneck"
@@ -31,7 +31,7 @@ def find(case: Case) -> list[Finding]:
                 f"Decoding pictures{kinds} takes {spent:.1f} of the {loading.batch_ms:.1f} ms of"
                 " a batch" + (", by a Pillow without libjpeg-turbo." if slow else ".")
             ),
-            where=loading.loader.facts.get("read_at") or loading.loader.made_at,
+            where=decodes_at(case, loading),
             cost_ms=cost,
             fix="Pack the pictures (slipstream pack) and read them with slipstream.Loader.",
             fix_class="N",
