@@ -42,11 +42,11 @@ frozen, thresholds = gc.get_freeze_count(), gc.get_threshold()
 
 @pytest.fixture(autouse=True)
 def usual_collector() -> Any:
-    before = gc.get_threshold()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()  # Python 3.12 starts with some
     yield
     gc.set_threshold(*before)
     gc.enable()
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_pauses_are_fewer_and_garbage_goes(tmp_path: Path) -> None:
@@ -77,8 +77,9 @@ more = [[i] for i in range(300_000)]
 
 def test_a_script_with_its_own_way_is_left_alone(tmp_path: Path) -> None:
     source = LOOP.replace("held = []", "held = []; gc.disable()")
+    frozen = gc.get_freeze_count()
     names, _ = same_losses(source, tmp_path, "garbage-pauses")
-    assert names["frozen"] == 0
+    assert names["frozen"] == frozen
     assert names["paused"] == []
 
 

@@ -52,6 +52,7 @@ class _Pauses:
         self._is_on = True
         self._own: tuple[int, int, int] | None = None  # thresholds of the script
         self._set: tuple[int, int, int] | None = None
+        self._frozen_before = gc.get_freeze_count()  # Python 3.12 starts with some
 
     def wrap_make(self, original: Any) -> Any:
         def init(*args: Any, **kwargs: Any) -> None:
@@ -86,7 +87,8 @@ class _Pauses:
         gc.unfreeze()
 
     def _begin(self) -> None:
-        if not gc.isenabled() or not gc.get_threshold()[0] or gc.get_freeze_count():
+        has_frozen = gc.get_freeze_count() > self._frozen_before
+        if not gc.isenabled() or not gc.get_threshold()[0] or has_frozen:
             self._is_on = False  # the script sees to it itself
             return
         gc.collect()
