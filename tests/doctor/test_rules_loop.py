@@ -394,6 +394,45 @@ def test_small_operations_are_bounded_by_twice_the_batch() -> None:
     assert findings(case_of(*PASSES, clock="device", replays=[entry])) == {}
 
 
+def test_a_smaller_batch_than_the_loop_has_says_nothing_of_small_operations() -> None:
+    entry = replay("double-batch", 2, 2.1, batch=64)
+    assert findings(case_of(*PASSES, clock="device", replays=[entry])) == {}
+
+
+def test_waiting_for_launches_costs_what_could_run_side_by_side() -> None:
+    flags = {"flags": {"CUDA_LAUNCH_BLOCKING": "1"}}
+    for twice, cost in ((17.5, 2.25), (12.0, 1.8)):  # of 9 ms: 2.5 and 8 of 10 go into starting
+        entry = replay("double-batch", 10, twice, batch=64)
+        found = only(case_of(*PASSES, clock="device", replays=[entry], settings=flags))
+        assert found.rule == "anomaly-detection"
+        assert found.cost_ms == pytest.approx(cost, rel=0.05)
+
+
+def test_what_the_cache_must_fetch_again_counts() -> None:
+    call = Call(0, "torch.cuda.empty_cache", "train.py:38", _STEPS)
+    entry = replay("empty-cache", 14, 10)
+    found = only(case_of(*PASSES, (CALL, 2, 0), clock="device", calls=[call], replays=[entry]))
+    assert found.cost_ms == pytest.approx(4, rel=0.1)
+
+
+def test_making_a_tensor_on_the_processor_counts_with_its_copy() -> None:
+    made = {"train.py:22": {"does": ["torch"], "builds": True}}
+    call = Call(0, "Tensor.to", "train.py:22", _STEPS, facts={"pageable": _STEPS})
+    found = only(
+        case_of(
+            ("", 5, None),
+            (COPY, 1, 0),
+            *PASSES,
+            clock="device",
+            calls=[call],
+            statements=made,
+            line=Line("train.py:22", "main", "", "", _STEPS),
+        )  # fmt: skip
+    )
+    assert found.rule == "cpu-built-tensor"
+    assert found.cost_ms == pytest.approx(6, rel=0.1)
+
+
 def test_the_allocator_is_named_by_its_counters() -> None:
     counts = {"allocator": {"num_alloc_retries": 3, "num_device_alloc": 80}}
     assert only(case_of(*PASSES, clock="device", settings=counts)).rule == "allocator-thrash"

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 torch.manual_seed(0)
 x, y = rows(size(8192, 64), 64)
 loader = DataLoader(Batches(pinned(x), pinned(y)), batch_size=None)
-model = mlp(64, size(512, 32), size(60, 2)).to(DEVICE, DTYPE)
+model = mlp(64, size(1024, 32), size(60, 2)).to(DEVICE, DTYPE)
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 clock = Clock()

@@ -20,6 +20,7 @@ def on_device(
             yield "tf32", _precise(now, "highest"), _precise(now, "high"), about
         yield "amp", now, _in_bfloat16(now), about
     if facts["convolutions"] and not torch.backends.cudnn.benchmark:
+        _searching(now, True)()  # the search takes long, once
         yield "cudnn-benchmark", _searching(now, False), _searching(now, True), about
 
 

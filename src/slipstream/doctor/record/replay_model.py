@@ -106,6 +106,8 @@ def _trained(number: int, module: Any, given: Any, hooks: "LoopHooks") -> Iterat
             now,
             about,
         )
+    if any(call.what == "torch.cuda.empty_cache" for call in hooks.calls):
+        yield "empty-cache", _emptied(now), now, about
     unasked = _unasked(module, hooks)
     if unasked:
         frozen = copy.deepcopy(module).train()
@@ -207,6 +209,15 @@ def _switched(work: Work, anomaly: bool) -> Work:
     def run() -> object:
         with torch.autograd.set_detect_anomaly(anomaly):
             return work()
+
+    return run
+
+
+def _emptied(work: Work) -> Work:
+    def run() -> object:
+        result = work()
+        torch.cuda.empty_cache()
+        return result
 
     return run
 

@@ -1,16 +1,19 @@
 """`anomaly-detection`: autograd checks every operation, a tool for finding bugs left on."""
 
+import statistics
+
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.debugging import waits_for_launches
 from slipstream.doctor.rules.passes import learning_ms
-from slipstream.doctor.rules.replayed import compared
+from slipstream.doctor.rules.replayed import compared, replays
 
 NAME = "anomaly-detection"
 HEALTHY = "no debugging aid is left on"
 
 
 def find(case: Case) -> list[Finding]:
-    """Anomaly detection, measured; CUDA_LAUNCH_BLOCKING, by what the device waits."""
+    """Anomaly detection, measured; CUDA_LAUNCH_BLOCKING, by what could run side by side."""
     found = []
     gain = compared(case, "anomaly", learning_ms(case))
     calls = case.calls("anomaly")
@@ -26,10 +29,8 @@ def find(case: Case) -> list[Finding]:
                 gain=gain.gain,
             )
         )
-    flags = case.capture.settings.get("flags", {})
-    if case.on_device and flags.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        # Every launch waits for the one before: what is hidden behind the device otherwise.
-        cost = case.attribution.of("unattributed") + case.attribution.of("optimizer")
+    if waits_for_launches(case):
+        cost = _in_line_ms(case)
         found.append(
             Finding(
                 rule=NAME,
@@ -38,7 +39,18 @@ def find(case: Case) -> list[Finding]:
                 cost_ms=cost,
                 fix="Unset CUDA_LAUNCH_BLOCKING.",
                 fix_class="E",
-                gain=Gain(0.0, case.step_ms),
+                gain=Gain(0.0, cost),
             )
         )
     return found
+
+
+def _in_line_ms(case: Case) -> float:
+    """What waiting for every launch costs: a pass takes starting and work one after the other, and
+    twice the batch only twice the work; without the wait, the shorter of both is hidden.
+    """
+    for replay in replays(case, "double-batch"):
+        once, twice = statistics.median(replay["now_ms"]), statistics.median(replay["then_ms"])
+        work = min(once, max(0.0, twice - once))
+        return learning_ms(case) * min(work, once - work) / once
+    return case.attribution.of("unattributed") + case.attribution.of("optimizer")

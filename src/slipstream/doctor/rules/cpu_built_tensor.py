@@ -2,19 +2,20 @@
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
-from slipstream.doctor.rules.device_idle import COPIES, idle_ms, is_built_here
+from slipstream.doctor.rules.device_idle import COPIES, built_lines, idle_ms
+from slipstream.doctor.rules.own_code import own_lines
 
 NAME = "cpu-built-tensor"
 HEALTHY = "tensors are made where they are used"
 
 
 def find(case: Case) -> list[Finding]:
-    """Copies on lines that make what they copy."""
-    if not case.on_device:
-        return []
-    calls = [call for call in case.calls(*COPIES) if is_built_here(case, call)]
+    """Copies on lines that make what they copy: making it, and waiting for the copy."""
+    lines = built_lines(case)
+    calls = [call for call in case.calls(*COPIES) if call.where in lines]
     idle = idle_ms(case)
     cost = sum(idle.get(call.id, 0.0) for call in calls)
+    cost += sum(line.ms for line in own_lines(case) if line.where in lines)
     if not calls or not case.matters(cost):
         return []
     return [

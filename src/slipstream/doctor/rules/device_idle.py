@@ -48,6 +48,13 @@ def is_built_here(case: Case, call: Call) -> bool:
     return bool(case.capture.statements.get(call.where or "", {}).get("builds"))
 
 
+def built_lines(case: Case) -> set[str]:
+    """Lines that make a tensor on the processor and copy it to a device."""
+    if not case.on_device:
+        return set()
+    return {call.where or "" for call in case.calls(*COPIES) if is_built_here(case, call)}
+
+
 def copies(case: Case) -> list[Call]:
     """To a device, in steps, of what was not made on the same line; the dearest first."""
     return [

@@ -2,6 +2,7 @@
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.device_idle import built_lines
 from slipstream.doctor.rules.own_code import OwnLine, own_lines, places
 
 NAME = "python-in-loop"
@@ -12,7 +13,12 @@ _LEAST_SAMPLES = 5
 
 def find(case: Case) -> list[Finding]:
     """Lines that are no part of the model, and no cause that has a rule of its own."""
-    lines = [line for line in own_lines(case) if line.is_surely_own and not _has_own_rule(line)]
+    built = built_lines(case)
+    lines = [
+        line
+        for line in own_lines(case)
+        if line.is_surely_own and line.where not in built and not _has_own_rule(line)
+    ]
     cost = sum(line.ms for line in lines)
     samples = sum(line.samples for line in lines)
     if (

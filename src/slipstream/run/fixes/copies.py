@@ -89,11 +89,18 @@ class _Copies:
                 return None
             if torch.cuda.current_stream(device) != torch.cuda.default_stream(device):
                 return None
-            return to(tensor.pin_memory(), device, non_blocking=True)
+            return to(_staged(tensor), device, non_blocking=True)
         except Exception as error:
             self._is_on = False
             self._situation.give_up(NAME, error)
             return None
+
+
+def _staged(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in page-locked memory: what is page-locked already is still the script's to change."""
+    if tensor.is_pinned():
+        return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
+    return tensor.pin_memory()
 
 
 def can_be_staged(tensor: Any) -> bool:
