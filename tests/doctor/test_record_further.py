@@ -2,19 +2,26 @@
 
 import cProfile
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from slipstream.doctor.capture import Call
+from slipstream.doctor.capture import Call, Process
 from slipstream.doctor.diagnose import diagnose
+from slipstream.doctor.record.libraries import time_libraries
+from slipstream.doctor.record.opens import OpenCount, count_opens
 from slipstream.doctor.record.pressure import memory_stall, own_swap, swapped_in
 from slipstream.doctor.record.products import Product, watching_products
 from slipstream.doctor.record.replay_products import is_odd, padded
 from slipstream.doctor.record.retained import RetainedGraphs
+from slipstream.doctor.record.rungs import Rungs
+from slipstream.doctor.record.stages import StageLog
+from slipstream.patches import Patches
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
@@ -181,3 +188,28 @@ def test_a_slow_rank_is_named_under_torchrun(slow: int, tmp_path: Path) -> None:
         return
     assert "Rank 1 comes" in found["slow-rank"]["title"]
     assert found["slow-rank"]["cost_ms"] == pytest.approx(30, rel=0.3)
+
+
+def test_files_are_counted_however_they_are_opened(tmp_path: Path) -> None:
+    path = tmp_path / "values.npy"
+    np.save(path, np.zeros(4))
+    (tmp_path / "recording").mkdir()
+    process, patches, plain = Process(0, 0, None), Patches(), open
+    count = OpenCount(process, Rungs(tmp_path / "recording", make=True))
+    count_opens(patches, set())
+    time_libraries(StageLog(), patches, set())
+    try:
+        with open(path, "rb"), path.open("rb"), open(str(path)):  # noqa: PTH123
+            np.load(path)
+        path.read_bytes()
+        os.close(os.open(path, os.O_RDONLY))
+        with open(tmp_path / "written", "w"), path.open("r+b"):  # noqa: PTH123
+            pass
+        assert (process.opens, process.opened_again) == (6, 5)
+        assert process.folders == {str(tmp_path): 6}
+        count.is_on = False
+        path.read_bytes()
+        assert process.opens == 6
+    finally:
+        patches.undo()
+    assert open is plain

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from slipstream.doctor.record.opens import counted
 from slipstream.doctor.record.stages import StageLog
 from slipstream.patches import Patches
 
@@ -78,8 +79,15 @@ def time_libraries(log: StageLog, patches: Patches, done: set[str]) -> None:
         for parent in parents:
             owner = getattr(owner, parent, None)
         if owner is not None:
-            wrap = _counted_load(log) if path == "ImageFile.load" else log.wrap(stage)
-            patches.replace(owner, name, wrap)
+            patches.replace(owner, name, _wrapper(key, log, stage))
+
+
+def _wrapper(key: str, log: StageLog, stage: str) -> Callable[[Any], Any]:
+    if key == "PIL.ImageFile.ImageFile.load":
+        return _counted_load(log)
+    if key == "builtins.open":
+        return lambda original: log.wrap(stage)(counted(original))
+    return log.wrap(stage)
 
 
 def _counted_load(log: StageLog) -> Callable[[Any], Any]:

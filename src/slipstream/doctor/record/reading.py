@@ -19,15 +19,14 @@ from slipstream.doctor.record import counters
 from slipstream.doctor.record.conversions import time_conversions
 from slipstream.doctor.record.libraries import time_libraries
 from slipstream.doctor.record.mailbox import Mailbox
-from slipstream.doctor.record.rungs import COLD_FILES, Rungs, evict
+from slipstream.doctor.record.opens import OpenCount as OpenCount  # noqa: PLC0414  # for others
+from slipstream.doctor.record.opens import count_opens
 from slipstream.doctor.record.sampler import Sampler
 from slipstream.doctor.record.stages import StageLog
 from slipstream.doctor.record.transforms import time_classes, time_functions
 from slipstream.patches import Patches
 
 _KEPT_BATCHES = 2000
-_MOST_PATHS = 20_000
-_KEPT_FILES = 100  # that the storage is tried with
 _WRITE_NS = 200_000_000
 _MEMORY_NS = 150_000_000  # and ever longer: it takes milliseconds
 _MEMORY_GROWTH = 1.5
@@ -35,7 +34,6 @@ _WATCHED_FIRST = 3  # batches
 _MOST_WATCHING = 0.01  # of the time of batches
 _LONGEST_PERIOD = 16
 _SAMPLE_S = 0.02
-_OPEN_FLAGS = os.O_WRONLY | os.O_RDWR
 
 _wall = time.perf_counter_ns
 _cpu = time.thread_time_ns
@@ -229,42 +227,6 @@ def library_threads() -> dict[str, int]:
     return found
 
 
-class OpenCount:
-    """Counts the files that a process opens for reading, by an audit hook, which stays for ever."""
-
-    def __init__(self, process: Process, rungs: Rungs) -> None:
-        self._process = process
-        self._rungs = rungs
-        self._seen: set[str] = set()
-        self.is_on = True
-        sys.addaudithook(self._note)
-
-    def _note(self, event: str, args: tuple[Any, ...]) -> None:
-        if event != "open" or not self.is_on:
-            return
-        path, _, flags = args
-        if not isinstance(path, str) or (isinstance(flags, int) and flags & _OPEN_FLAGS):
-            return
-        if path.startswith(("/proc/", "/sys/", "/dev/")) or path.endswith((".py", ".pyc", ".so")):
-            return
-        if self._rungs.now == COLD_FILES:
-            self.is_on = False  # evicting opens the file, too
-            evict(path)
-            self.is_on = True
-        process = self._process
-        process.opens += 1
-        if path in self._seen:
-            process.opened_again += 1
-        elif len(self._seen) < _MOST_PATHS:
-            self._seen.add(path)
-            files = process.facts.setdefault("files", [])
-            if len(files) < _KEPT_FILES:
-                files.append(path)
-        folder = path.rpartition("/")[0] or "."
-        if folder in process.folders or len(process.folders) < 64:
-            process.folders[folder] = process.folders.get(folder, 0) + 1
-
-
 class Hooks:
     """The hooks of a process that reads, installed once; more libraries join as they come."""
 
@@ -276,6 +238,7 @@ class Hooks:
     def look_at(self, dataset: Any) -> list[str]:
         """Time what is imported by now and what this dataset holds; names of its transforms."""
         time_libraries(self._log, self.patches, self._done)
+        count_opens(self.patches, self._done)
         return time_classes(dataset, self._log, self.patches, self._done)
 
     def look_inside(self, dataset: Any) -> None:

@@ -13,10 +13,10 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from slipstream.doctor.capture import Process
 from slipstream.doctor.record.mailbox import Mailbox
+from slipstream.doctor.record.opens import OpenCount
 from slipstream.doctor.record.reading import (
     FOLDER_VARIABLE,
     Hooks,
-    OpenCount,
     Reading,
     mailbox_path,
     time_fetcher,
