@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from slipstream.loader.loader import Loader
     from slipstream.loader.prefetch import prefetch_to_device
     from slipstream.pack.pack import pack_dataset
+    from slipstream.run.faster import faster
+    from slipstream.run.speed_up import speed_up
     from slipstream.store.dataset import open_dataset
     from slipstream.timer import Timer
 
@@ -25,9 +27,11 @@ __all__ = [
     "Timer",
     "__version__",
     "diagnose",
+    "faster",
     "open_dataset",
     "pack_dataset",
     "prefetch_to_device",
+    "speed_up",
     "watch",
 ]
 
@@ -37,9 +41,11 @@ _MODULES = {
     "SlipstreamError": "slipstream.errors",
     "Timer": "slipstream.timer",
     "diagnose": "slipstream.doctor.diagnose",
+    "faster": "slipstream.run.faster",
     "open_dataset": "slipstream.store.dataset",
     "pack_dataset": "slipstream.pack.pack",
     "prefetch_to_device": "slipstream.loader.prefetch",
+    "speed_up": "slipstream.run.speed_up",
     "watch": "slipstream.doctor.watch",
 }
 

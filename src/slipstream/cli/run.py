@@ -20,6 +20,12 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Try the fixes and say what they bring, no more.")
     ] = False,
+    diff: Annotated[
+        bool,
+        typer.Option(
+            "--diff", help="Try the fixes, then print a patch of your source that makes them stay."
+        ),
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="Where the result goes as JSON.")] = None,
 ) -> None:
     """Run a script with all that makes it faster, and the same results.
@@ -27,6 +33,9 @@ def run(
     slipstream run train.py ARGS, or slipstream run -m package.module ARGS. The script is not
     changed. It is tried for some steps first, as it is and with the fixes; what it writes then is
     thrown away.
+
+    \b
+    slipstream run --diff train.py ARGS > fast.patch && git apply fast.patch
     """
     from rich.console import Console
 
@@ -42,12 +51,18 @@ def run(
     console = Console(stderr=True, highlight=False)
     target = parse_target(context.args, "run")
     wish = Wish(allow, _names(only), _names(skip))
+    folder = Path.cwd()
     outcome = run_fixed(
-        target, wish, dry=dry_run,
+        target, wish, dry=dry_run or diff,
         say=lambda line: console.print(f"slipstream: {line}", style="dim"),
     )  # fmt: skip
     sys.stdout.flush()
     print_outcome(outcome, console)
+    if diff:
+        from slipstream.run.diff.show import diff_of
+
+        sys.stdout.buffer.write(diff_of(target, outcome, folder, console).encode())
+        sys.stdout.flush()
     if report is not None:
         report.write_text(json.dumps(outcome.as_dict(), indent=1) + "\n")
     if outcome.exit_code:

@@ -1,0 +1,1 @@
+"""Fixes as a patch of the user's own source."""

@@ -1,0 +1,107 @@
+"""Lines at the top of a script: before it loads anything, or behind its imports."""
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from slipstream.run.diff.source import Edit, Source
+
+
+@dataclass(frozen=True)
+class TopLine:
+    """A line, and the module that it needs. `is_first`: before anything is loaded."""
+
+    module: str
+    text: str
+    is_first: bool = False
+
+
+def top_edits(source: Source, lines: Iterable[TopLine]) -> list[Edit]:
+    """The changes that put them there."""
+    lines = list(lines)
+    first = [line for line in lines if line.is_first]
+    others = [line for line in lines if not line.is_first]
+    edits = []
+    if first:
+        body = source.tree.body
+        count = next((n for n, node in enumerate(body) if not _must_be_first(node, n)), len(body))
+        edit = _inserted(source, _line_behind(source, body[:count]), first, set())
+        edits.append(replace(edit, text=f"\n{edit.text}") if count else edit)
+    if others:
+        imports = leading_imports(source.tree)
+        edits.append(_inserted(source, _line_behind(source, imports), others, _bound(imports)))
+    return edits
+
+
+def leading_imports(tree: ast.Module) -> list[ast.stmt]:
+    """Statements from the start of a module to the last import that comes before its own code."""
+    end = 0
+    for number, node in enumerate(tree.body):
+        if _is_import(node):
+            end = number + 1
+        elif not (_must_be_first(node, number) or _is_setting(node)):
+            break
+    return tree.body[:end] or [n for n in tree.body[:1] if _must_be_first(n, 0)]
+
+
+def imports_at_top(tree: ast.Module, module: str) -> bool:
+    """Whether a module has its own name in all of a file."""
+    return module in _bound(tree.body)
+
+
+def _must_be_first(node: ast.stmt, number: int) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "__future__"
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_text and number == 0
+
+
+def _is_import(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Try):
+        return all(_is_import(part) for part in node.body)
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _is_setting(node: ast.stmt) -> bool:
+    """Such as os.environ["X"] = "1", matplotlib.use("Agg")."""
+    if isinstance(node, ast.Assign):
+        return all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+
+
+def _line_behind(source: Source, statements: list[ast.stmt]) -> int:
+    """Number of the line before which new ones go."""
+    if statements:
+        return (statements[-1].end_lineno or 0) + 1
+    number = 1
+    while source.text and source.line(number).startswith("#"):
+        number += 1  # what the system and editors look for
+    return number
+
+
+def _bound(imports: list[ast.stmt]) -> set[str]:
+    """Modules that have their own names there.
+
+    >>> sorted(_bound(ast.parse("import torch.nn\\nimport numpy as np").body))
+    ['torch']
+    """
+    return {
+        name.name.partition(".")[0]
+        for node in imports
+        if isinstance(node, ast.Import)
+        for name in node.names
+        if name.asname is None
+    }
+
+
+def _inserted(source: Source, number: int, lines: list[TopLine], bound: set[str]) -> Edit:
+    missing = sorted({line.module for line in lines} - bound)
+    imports = "".join(f"import {module}\n" for module in missing)
+    body = "".join(f"{line.text}\n" for line in lines)
+    text = f"{imports}\n{body}"
+    at = source.line_start(number)
+    if at and source.text[at - 1] != "\n":
+        text = "\n" + text.removesuffix("\n")  # behind a last line without an end
+    elif at < len(source.text) and source.line(number).strip():
+        text += "\n"
+    return Edit(source.path, at, at, text)
