@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from slipstream.run.fixes import kept_memory
-from slipstream.run.memory import MARK, VARIABLE, keeping, not_keeping
+from slipstream.run.memory import MARK, TRIED, VARIABLE, keeping, not_keeping
 from tests.run.loop_kit import situation
 
 # What is free for a while in each step is given back; the pause stands for the rest of a step.
@@ -50,11 +50,13 @@ def test_pages_are_used_again() -> None:
     assert kept < plain / 4
 
 
-def test_it_applies_to_processes_that_were_started_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_applies_where_the_processor_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_memory, "has_own_allocator", lambda: True)
     monkeypatch.delenv(MARK, raising=False)
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert not kept_memory.applies(situation())[0]
+    assert kept_memory.applies(situation())[0]
+    with pytest.raises(RuntimeError, match="not set"):
+        kept_memory.apply(situation())
     for name, value in keeping({}).items():
         monkeypatch.setenv(name, value)
     assert kept_memory.applies(situation())[0]
@@ -70,5 +72,9 @@ def test_what_the_user_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv(MARK, raising=False)
     monkeypatch.setenv(VARIABLE, "100")
     assert keeping({VARIABLE: "100"}) == not_keeping({VARIABLE: "100"}) == {VARIABLE: "100"}
-    with pytest.raises(RuntimeError, match="not set"):
-        kept_memory.apply(situation())
+    monkeypatch.setattr(kept_memory, "has_own_allocator", lambda: True)
+    assert not kept_memory.applies(situation())[0]
+
+
+def test_what_the_trials_have_chosen_stays() -> None:
+    assert keeping({TRIED: "/tmp"}) == {TRIED: "/tmp"}

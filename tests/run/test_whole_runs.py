@@ -50,13 +50,19 @@ def state_of(result: dict[str, Any], fix: str) -> str:
 
 
 def test_a_script_runs_once_with_its_fixes_and_its_own_exit_code(tmp_path: Path) -> None:
-    done, result = run(tmp_path)
+    script = _SCRIPT.replace("sys.exit", "import os; print(os.environ.keys()); sys.exit")
+    done, result = run(tmp_path, script=script)
     assert done.returncode == 3, done.stderr
     assert "arguments ['--lr', '1']" in done.stdout
+    kept = state_of(result, "kept-memory") == "applied"
+    assert ("MIMALLOC_PURGE_DELAY" in done.stdout) is kept
+    assert "SLIPSTREAM_TRIED" not in done.stdout
     assert (tmp_path / "written.txt").read_text() == "once"
-    assert state_of(result, "zero-grad") == "applied"
+    assert state_of(result, "zero-grad") == "applied", result["fixes"]
     assert "are equal, bit for bit" in result["checked"]
     assert result["ratio"]["low"] <= result["ratio"]["value"] <= result["ratio"]["high"]
+    assert result["next"] == "slipstream run --allow numeric train.py --lr 1"
+    assert result["next"] in done.stderr
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
@@ -85,6 +91,47 @@ def test_a_fix_that_changes_a_loss_is_undone(tmp_path: Path) -> None:
     assert state_of(result, "zero-grad") == "undone"
     why = next(entry["why"] for entry in result["fixes"] if entry["fix"] == "zero-grad")
     assert why.startswith("loss of backward pass 1: ")
+
+
+_OWN_NOISE = _SCRIPT.replace(
+    "    loss.backward()",
+    "    (loss + 1e-6 * int.from_bytes(os.urandom(1))).backward()",
+).replace("import sys", "import os, sys")
+
+
+def test_a_script_whose_own_runs_differ_is_compared_where_they_do_not(tmp_path: Path) -> None:
+    done, result = run(tmp_path, "--only", "zero-grad", "--dry-run", script=_OWN_NOISE)
+    assert done.returncode == 0, done.stderr
+    assert state_of(result, "zero-grad") in ("applied", "undone")  # slower by chance
+    if state_of(result, "zero-grad") == "applied":
+        assert "24 batches and 0 losses are equal, bit for bit" in result["checked"]
+        assert "as near to those of the script as its own" in result["checked"]
+    else:
+        why = next(entry["why"] for entry in result["fixes"] if entry["fix"] == "zero-grad")
+        assert why.startswith("slower")
+
+
+def test_a_run_that_is_not_as_its_trials_goes_on_as_written(tmp_path: Path) -> None:
+    """Stands for a fix that fails later: what is computed depends on being a trial."""
+    sick = _SCRIPT.replace(
+        "loss = model(x)", 'loss = model(x + (os.environ.get("WANDB_MODE") != "disabled"))'
+    ).replace("import sys", "import os, sys")
+    sick = sick.replace(
+        "sys.exit(3)",
+        """
+print("wrapped", hasattr(torch.nn.Module.zero_grad, "__wrapped__"))
+print("keeps", os.environ.get("MIMALLOC_PURGE_DELAY"), "hash", hash("a"), "pid", os.getpid())
+""",
+    )
+    done, result = run(tmp_path, "--only", "zero-grad", script=sick)
+    assert done.returncode == 0, done.stderr
+    assert state_of(result, "zero-grad") == "undone"
+    assert "the run itself was not as its trials: loss of backward pass 1" in str(result["fixes"])
+    assert "All fixes were undone there" in "".join(result["warnings"])
+    assert "went on as written" in done.stderr
+    assert "wrapped False" in done.stdout
+    # Nothing of a fix that was not chosen is left in the process.
+    assert "keeps None" in done.stdout
 
 
 def test_a_script_that_fails_says_so(tmp_path: Path) -> None:

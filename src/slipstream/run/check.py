@@ -1,8 +1,15 @@
-"""Whether two runs of a script did the same."""
+"""Whether runs of a script did the same."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from slipstream.run.trace import Trace
+
+# Of what the script's own runs differ by: a few of them do not show all that chance can do.
+_WIDER = 8.0
+_AHEAD = 4  # losses: one run may begin to differ so much before another
 
 
 @dataclass(frozen=True)
@@ -17,20 +24,83 @@ class Difference:
         return f"{self.what}: {self.before} became {self.after}"
 
 
+@dataclass(frozen=True)
+class Reference:
+    """What runs of the script as it is have seen.
+
+    Where they agree, a fixed run has to agree bit for bit. Where they do not, a batch cannot be
+    compared, and a loss has to be as near to one of theirs as theirs are to each other.
+    """
+
+    runs: tuple[Trace, ...]
+    _reach: list[float | None] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_reach", _reaches([run.losses for run in self.runs]))
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all runs are the same, as far as they have come."""
+        return all(first_difference(one, other) is None for one, other in pairwise(self.runs))
+
+    def batch_fault(self, at: int, batch: tuple[int, str]) -> Difference | None:
+        """What is wrong with the batch that came as number `at`, from 0."""
+        known = {run.batches[at] for run in self.runs if at < len(run.batches)}
+        if len(known) != 1 or batch in known:
+            return None
+        ((loader, digest),) = known
+        return Difference(f"batch {at + 1} (loader {loader + 1})", digest[:12], batch[1][:12])
+
+    def loss_fault(self, at: int, loss: str) -> Difference | None:
+        """The same for the loss of a backward pass."""
+        known = [run.losses[at] for run in self.runs if at < len(run.losses)]
+        if len(known) < len(self.runs) or loss in known:
+            return None
+        reach, value = self._reach[at], float.fromhex(loss)
+        if reach is None or any(abs(value - float.fromhex(one)) <= reach for one in known):
+            return None
+        return Difference(f"loss of backward pass {at + 1}", _shown(known[0]), _shown(loss))
+
+    def fault(self, fixed: Trace) -> Difference | None:
+        """The first thing that is wrong with a run, as far as all have come."""
+        for at, batch in enumerate(fixed.batches):
+            if (difference := self.batch_fault(at, batch)) is not None:
+                return difference
+        for at, loss in enumerate(fixed.losses):
+            if (difference := self.loss_fault(at, loss)) is not None:
+                return difference
+        return None
+
+    def compared(self, fixed: Trace) -> str:
+        """What could be compared with a run that has no fault, and what not, in words."""
+        batches, losses = compared(self.runs[0], fixed)
+        if not batches and not losses:
+            return "no batch and no loss was seen: nothing could be compared"
+        if self.agrees:
+            return f"{batches} batches and {losses} losses are equal, bit for bit"
+        same = sum(len({run.batches[at] for run in self._long(at)}) == 1 for at in range(batches))
+        exact = sum(self._reach[at] == 0.0 for at in range(min(losses, len(self._reach))))
+        parts = [f"{same} batches and {exact} losses are equal, bit for bit"]
+        if same < batches:
+            parts.append(f"{batches - same} batches differ between runs of the script itself")
+        if exact < losses:
+            parts.append(
+                f"{losses - exact} losses are as near to those of the script as its own"
+                f" {len(self.runs)} runs are to each other"
+            )
+        return "; ".join(parts)
+
+    def _long(self, at: int) -> list[Trace]:
+        return [run for run in self.runs if at < len(run.batches)]
+
+
 def first_difference(before: Trace, after: Trace) -> Difference | None:
     """Compares as much as both have seen, bit for bit.
 
     >>> print(first_difference(Trace(losses=["0x1p+0"]), Trace(losses=["0x1p+1"])))
     loss of backward pass 1: 1.0 became 2.0
     """
-    for number, (one, other) in enumerate(zip(before.batches, after.batches, strict=False), 1):
-        if one != other:
-            what = f"batch {number} (loader {one[0] + 1})"
-            return Difference(what, one[1][:12], other[1][:12])
-    for number, (loss, fixed) in enumerate(zip(before.losses, after.losses, strict=False), 1):
-        if loss != fixed:
-            return Difference(f"loss of backward pass {number}", _shown(loss), _shown(fixed))
-    return None
+    return Reference((before,)).fault(after)
 
 
 def compared(before: Trace, after: Trace) -> tuple[int, int]:
@@ -39,6 +109,20 @@ def compared(before: Trace, after: Trace) -> tuple[int, int]:
         min(len(before.batches), len(after.batches)),
         min(len(before.losses), len(after.losses)),
     )
+
+
+def _reaches(runs: Sequence[Sequence[str]]) -> list[float | None]:
+    """How far a loss may be from the nearest of the runs'; None where that cannot be told."""
+    spreads = []
+    for losses in zip(*runs, strict=False):
+        values = [float.fromhex(loss) for loss in losses]
+        spread = max(values) - min(values) if all(map(math.isfinite, values)) else math.inf
+        spreads.append(spread if len(set(losses)) > 1 else 0.0)
+    reaches: list[float | None] = []
+    for at in range(len(spreads)):
+        most = max(spreads[: at + _AHEAD + 1])
+        reaches.append(_WIDER * most if math.isfinite(most) else None)
+    return reaches
 
 
 def _shown(loss: str) -> str:

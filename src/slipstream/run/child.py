@@ -1,16 +1,24 @@
 """The process of a trial: `python -m slipstream.run.child SPEC`."""
 
+import contextlib
+import ctypes
 import json
+import os
 import random
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from slipstream.launch import Target, run_target
 
+_PATIENCE_S = 300.0
+
 
 def main() -> None:
     """Run what the file says, and leave what was seen beside it."""
+    _end_with_parent()
     values = json.loads(Path(sys.argv[1]).read_text())
     target = Target(
         values["target"]["name"], tuple(values["target"]["args"]), values["target"]["is_module"]
@@ -24,6 +32,24 @@ def main() -> None:
         _diagnose(target, values, place)
     else:
         _follow(target, values, place)
+    if values["waits"]:
+        _wait_for(place / "go")
+
+
+def _end_with_parent() -> None:
+    """A trial that nobody waits for must not go on."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        set_on_parents_death = 1  # PR_SET_PDEATHSIG, of Linux
+        ctypes.CDLL(None).prctl(set_on_parents_death, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def _wait_for(file: Path) -> None:
+    ends = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < ends and not file.exists():
+        time.sleep(0.05)
 
 
 def seed_all(seed: int, shift: int = 0) -> None:

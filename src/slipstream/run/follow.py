@@ -3,6 +3,7 @@
 import hashlib
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,18 +16,31 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from slipstream.launch import WindowEnded
 from slipstream.loader.iterator import LoaderIterator
 from slipstream.patches import Patches
+from slipstream.run.check import Difference, Reference
 from slipstream.run.trace import Trace
 
 BATCHES = 24
 LOSSES = 64
+_LOOKED_AT = 24  # losses of the real run
 _MOST_ENDS = 4000
 
 
 class Follower:
-    """Hooks from `start` to `stop`. With `steps` or `seconds` it ends the script there."""
+    """Hooks from `start` to `stop`. With `steps` or `seconds` it ends the script there.
 
-    def __init__(self, *, steps: int | None = None, seconds: float | None = None) -> None:
+    With `expected`, the first batches and losses are compared while the script runs; the first
+    difference is told to `at_difference`, between two steps and with none of our hooks in place
+    that fixes may lie below.
+    """
+
+    def __init__(
+        self, *, steps: int | None = None, seconds: float | None = None,
+        expected: Reference | None = None,
+        at_difference: Callable[[Difference], None] = lambda difference: None,
+    ) -> None:  # fmt: skip
         self.trace = Trace()
+        self._expected, self._at_difference = expected, at_difference
+        self._looked = 0
         self.steps = 0
         self.last_end = 0.0
         self._limit, self._seconds = steps, seconds
@@ -41,9 +55,7 @@ class Follower:
 
     def start(self) -> None:
         """Before the script."""
-        for kind in (_BaseDataLoaderIter, LoaderIterator):
-            self._patches.replace(kind, "__next__", self._wrap_next)
-        self._patches.replace(torch.autograd, "backward", self._wrap_backward)
+        self._patch()
         self._handles = [
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -55,13 +67,21 @@ class Follower:
             handle.remove()
         self._patches.undo()
         self.trace.losses = [_value(loss).hex() for loss in self._losses]
+        self.trace.on_device = any(loss.device.type != "cpu" for loss in self._losses)
+        self._look(at_end=True)
         return self.trace
+
+    def _patch(self) -> None:
+        for kind in (_BaseDataLoaderIter, LoaderIterator):
+            self._patches.replace(kind, "__next__", self._wrap_next)
+        self._patches.replace(torch.autograd, "backward", self._wrap_backward)
 
     def _wrap_next(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:
             if self._is_inside:
                 return original(iterator)
             self._end_window()
+            self._look()
             self._is_inside = True
             try:
                 batch = original(iterator)
@@ -69,6 +89,7 @@ class Follower:
                 self._is_inside = False
             if len(self.trace.batches) < BATCHES:
                 self.trace.batches.append((self._number(iterator), digest(batch)))
+                self._look_at_batch()
             if self._optimizer is None:
                 self._count()
             return batch
@@ -77,6 +98,8 @@ class Follower:
 
     def _wrap_backward(self, original: Any) -> Any:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._iterator_count:
+                self._look()
             if len(self._losses) < LOSSES:
                 root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
                 if root is not None:
@@ -111,6 +134,37 @@ class Follower:
             long_enough = time.perf_counter() - self.trace.ends[0] >= self._seconds
             if long_enough and self.steps >= 8:
                 raise WindowEnded
+
+    def _look_at_batch(self) -> None:
+        if self._expected is not None:
+            at = len(self.trace.batches) - 1
+            self._tell(self._expected.batch_fault(at, self.trace.batches[at]))
+
+    def _look(self, *, at_end: bool = False) -> None:
+        """At the losses since the last time; at those of a device once, as it has to be waited
+        for.
+        """
+        if self._expected is None or self._looked >= _LOOKED_AT:
+            return
+        found = self._losses[:_LOOKED_AT]
+        on_device = bool(found) and found[0].device.type != "cpu"
+        if on_device and len(found) < _LOOKED_AT and not at_end:
+            return
+        for at in range(self._looked, len(found)):
+            self._looked = at + 1
+            fault = self._expected.loss_fault(at, _value(found[at]).hex())
+            if fault is not None:
+                self._tell(fault, at_end=at_end)
+                return
+
+    def _tell(self, fault: Difference | None, *, at_end: bool = False) -> None:
+        if fault is None:
+            return
+        self._expected = None
+        self._patches.undo()
+        self._at_difference(fault)
+        if not at_end:
+            self._patch()
 
     def _number(self, iterator: Any) -> int:
         """Of an iterator, in the order in which they were first asked."""

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 VARIABLE = "MIMALLOC_PURGE_DELAY"
 MARK = "SLIPSTREAM_KEEPS_MEMORY"  # the variable is ours
 NEVER = "-1"
+TRIED = "SLIPSTREAM_TRIED"  # where the trials of this run lie: the choice is made
 
 
 def keeping(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Of a process that keeps it: the same, where the user has chosen another setting.
+    """Of a process that keeps it: the same, where the user or the trials have chosen.
 
     >>> keeping({"HOME": "/root"})["MIMALLOC_PURGE_DELAY"]
     '-1'
     """
-    if VARIABLE in environment and MARK not in environment:
+    if TRIED in environment or is_chosen(environment):
         return dict(environment)
     return {**environment, VARIABLE: NEVER, MARK: "1"}
 
@@ -28,3 +29,8 @@ def not_keeping(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     if MARK not in environment:
         return dict(environment)
     return {name: environment[name] for name in environment if name not in (VARIABLE, MARK)}
+
+
+def is_chosen(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user has set it."""
+    return VARIABLE in environment and MARK not in environment

@@ -24,7 +24,9 @@ class FixOutcome:
 @dataclass
 class Outcome:
     """Of a whole run. `checked` says what was compared, and `speed` is that of the trials; the run
-    itself made `steps_per_s`. `situation` is what the fixes were chosen by.
+    itself made `steps_per_s`. `next` is what to type now, and `next_why` what for. `situation` is
+    what the fixes were chosen by, `rank` the one that speaks, and `others` what other ranks say
+    that went otherwise.
     """
 
     script: str
@@ -35,7 +37,11 @@ class Outcome:
     ceiling_per_s: float | None = None
     warnings: list[str] = field(default_factory=list)
     exit_code: int = 0
+    next: str | None = None
+    next_why: str = ""
     situation: Situation | None = None
+    rank: int = 0
+    others: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -60,4 +66,7 @@ class Outcome:
             "run_per_s": self.steps_per_s,
             "ceiling_per_s": self.ceiling_per_s,
             "warnings": self.warnings,
+            "ranks": self.others,
+            "next": self.next,
+            "next_why": self.next_why,
         }

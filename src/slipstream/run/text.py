@@ -10,7 +10,9 @@ _STYLES = {"applied": "green", "undone": "red", "skipped": "dim"}
 
 
 def print_outcome(outcome: Outcome, console: Console) -> None:
-    """What was applied, what was not and why, and what it brought."""
+    """What was applied, what was not and why, and what it brought: by the first rank alone."""
+    if outcome.rank:
+        return
     console.print()
     console.print(_headline(outcome), style="bold")
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
@@ -30,8 +32,13 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         )
     if outcome.steps_per_s:
         console.print(f"this run {outcome.steps_per_s:.2f} steps/s")
+    for line in outcome.others:
+        console.print(escape(line), style="yellow")
     for line in outcome.warnings:
         console.print(f"note     {escape(line)}", style="yellow")
+    if outcome.next:
+        console.print(f"next     {escape(outcome.next)}", style="bold", soft_wrap=True)
+        console.print(f"         {escape(outcome.next_why)}")
 
 
 def _headline(outcome: Outcome) -> str:

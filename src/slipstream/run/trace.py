@@ -5,6 +5,7 @@ import itertools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass
@@ -14,7 +15,7 @@ class Trace:
     `batches` are digests of the first batches, each with the number of its loader in the order in
     which loaders were first used; `losses` are what the first backward passes began with, as
     `float.hex`; `ends` are seconds at which steps of the optimizer ended, or at which batches were
-    asked for where there is no optimizer.
+    asked for where there is no optimizer. `on_device`: losses were made on a GPU.
     """
 
     batches: list[tuple[int, str]] = field(default_factory=list)
@@ -22,6 +23,7 @@ class Trace:
     ends: list[float] = field(default_factory=list)
     ended: str = "script"  # "window", "error", "interrupted"
     exit_code: int = 0
+    on_device: bool = False
 
     def step_seconds(self, skip: int) -> list[float]:
         """What each step took, without the first ones.
@@ -33,12 +35,18 @@ class Trace:
 
 
 def save_trace(trace: Trace, path: Path) -> None:
-    """As JSON."""
-    path.write_text(json.dumps(dataclasses.asdict(trace)))
+    """As JSON; the file is there when it is whole."""
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(json.dumps(dataclasses.asdict(trace)))
+    unfinished.replace(path)
 
 
 def load_trace(path: Path) -> Trace:
     """What `save_trace` wrote."""
-    values = json.loads(path.read_text())
-    values["batches"] = [(int(loader), str(digest)) for loader, digest in values["batches"]]
-    return Trace(**values)
+    return trace_of(json.loads(path.read_text()))
+
+
+def trace_of(values: dict[str, Any]) -> Trace:
+    """From what JSON makes of one."""
+    batches = [(int(loader), str(digest)) for loader, digest in values["batches"]]
+    return Trace(**{**values, "batches": batches})

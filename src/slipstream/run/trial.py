@@ -7,19 +7,24 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from slipstream.doctor.capture import Capture, load_capture
 from slipstream.launch import Target
 from slipstream.run.memory import keeping, not_keeping
+from slipstream.run.ranks import Ranks
 from slipstream.run.sandbox import QUIET
 from slipstream.run.trace import Trace, load_trace
 
 _STEPS = 48
 _SECONDS = 15.0
 _PATIENCE_S = 300.0  # for a script to come to its steps
+_GRACE_S = 10.0  # for a process to end when all ranks have what they need, or one has failed
+_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,11 @@ class Trial:
         """Whether it can be compared with others."""
         return self.trace is not None and self.trace.ended in ("window", "script")
 
+    @property
+    def last_words(self) -> str:
+        """The last line that it said."""
+        return self.said.strip().rpartition("\n")[2] or "it said nothing"
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -49,50 +59,102 @@ class Spec:
     shift: int  # to the seeds that the script sets itself
     diagnose: bool
     steps: int
-    seconds: float
+    seconds: float | None
     place: str
+    waits: bool  # for the file GO before it ends: other ranks may still need it
 
 
 def try_out(
     target: Target, *, seed: int, fixes: Sequence[str] = (), known: Path | None = None,
-    shift: int = 0, diagnose: bool = False, steps: int = _STEPS, seconds: float = _SECONDS,
+    shift: int = 0, diagnose: bool = False, steps: int = _STEPS, ranks: Ranks | None = None,
 ) -> Trial:  # fmt: skip
     """The script in a process of its own. `known` is a folder with the diagnosis that fixes need;
-    with `diagnose` it makes one.
+    with `diagnose` it makes one. All `ranks` try at the same time, and it is good if all are.
     """
+    ranks = ranks or Ranks()
     with tempfile.TemporaryDirectory(prefix="slipstream-trial-") as place:
         spec = Spec(
             target=target, fixes=tuple(fixes), seed=seed, shift=shift, diagnose=diagnose,
-            known=None if known is None else str(known), steps=steps, seconds=seconds, place=place,
+            known=None if known is None else str(known), steps=steps,
+            # Ranks have to stop at the same step.
+            seconds=_SECONDS if ranks.world == 1 else None, place=place, waits=ranks.world > 1,
         )  # fmt: skip
-        file = Path(place, "spec.json")
-        file.write_text(json.dumps(asdict(spec)))
+        Path(place, "spec.json").write_text(json.dumps(asdict(spec)))
         environment = keeping() if "kept-memory" in fixes else not_keeping()
-        said = _run_child(file, Path(place, "output.txt"), environment)
+        # The order of sets of strings is one of the script's random numbers.
+        environment.setdefault("PYTHONHASHSEED", str(seed % 2**32))
+        said = _Child(Path(place), {**environment, **ranks.environment()}, ranks).run()
         trace, capture = Path(place, "trace.json"), Path(place, "capture.json")
-        return Trial(
+        trial = Trial(
             load_trace(trace) if trace.exists() else None,
             load_capture(capture) if capture.exists() else None,
             said,
         )
+    return trial if ranks.world == 1 else _of_all(trial, ranks)
 
 
-def _run_child(spec: Path, output: Path, environment: dict[str, str]) -> str:
-    temporary = spec.parent / "tmp"
-    temporary.mkdir()
-    with output.open("wb") as file:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "slipstream.run.child", str(spec)],
-            stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-            env={**environment, **QUIET, "TMPDIR": str(temporary)}, start_new_session=True,
-        )  # fmt: skip
-        try:
-            child.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            # Its workers as well, if it left any.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    return output.read_text(errors="replace")[-2000:]
+def _of_all(trial: Trial, ranks: Ranks) -> Trial:
+    """Good if it was good for all ranks; else what the first says that failed by itself."""
+    words: list[tuple[bool, str]] = ranks.all(
+        (trial.is_good, trial.said), _PATIENCE_S + 2 * _GRACE_S
+    )
+    bad = [(rank, said) for rank, (is_good, said) in enumerate(words) if not is_good]
+    if not bad:
+        return trial
+    return Trial(None, None, "\n".join(f"rank {rank}: {said.strip()}" for rank, said in bad))
+
+
+class _Child:
+    """The process, from its start until it and its workers are gone."""
+
+    def __init__(self, place: Path, environment: dict[str, str], ranks: Ranks) -> None:
+        self._place, self._ranks = place, ranks
+        self._environment = {**environment, **QUIET, "TMPDIR": str(place / "tmp")}
+        self._word = f"trial-{environment.get('MASTER_PORT')}"
+        self._ends = time.monotonic() + _PATIENCE_S
+
+    def run(self) -> str:
+        """Returns the last of its output."""
+        (self._place / "tmp").mkdir()
+        output = self._place / "output.txt"
+        with output.open("wb") as file:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "slipstream.run.child", str(self._place / "spec.json")],
+                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                env=self._environment, start_new_session=True,
+            )  # fmt: skip
+            try:
+                if self._ranks.world == 1:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        child.wait(_PATIENCE_S)
+                else:
+                    self._wait_with_others(child)
+            finally:
+                # Its workers as well, if it left any.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        return output.read_text(errors="replace")[-2000:]
+
+    def _wait_with_others(self, child: "subprocess.Popen[Any]") -> None:
+        """Until all ranks have what they need, or one of them has failed."""
+        ranks, others = self._ranks, range(self._ranks.world)
+        trace = self._place / "trace.json"
+        has_told = False
+        while time.monotonic() < self._ends:
+            is_over = child.poll() is not None
+            if not has_told and (is_over or trace.exists()):
+                has_told = True
+                ranks.say(f"{self._word}/{'ready' if self._is_good() else 'failed'}")
+            if is_over:
+                return
+            if any(ranks.has_said(rank, f"{self._word}/failed") for rank in others):
+                self._ends = min(self._ends, time.monotonic() + _GRACE_S / 5)
+            elif all(ranks.has_said(rank, f"{self._word}/ready") for rank in others):
+                (self._place / "go").touch()
+                self._ends = min(self._ends, time.monotonic() + _GRACE_S)
+            time.sleep(_EVERY_S)
+
+    def _is_good(self) -> bool:
+        trace = self._place / "trace.json"
+        return trace.exists() and load_trace(trace).ended in ("window", "script")

@@ -15,7 +15,7 @@ import psutil
 import torch
 
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.memory import MARK, NEVER, VARIABLE
+from slipstream.run.memory import NEVER, VARIABLE, is_chosen
 
 NAME = "kept-memory"
 _MOST = 0.5  # of the machine's memory
@@ -27,8 +27,8 @@ def applies(situation: Situation) -> tuple[bool, str]:
         return False, "the work is done by a device"
     if not has_own_allocator():
         return False, "this torch has no allocator that gives pages back"
-    if os.environ.get(MARK) is None:
-        return False, "torch was loaded with the settings of the system"
+    if is_chosen():
+        return False, f"{VARIABLE} is set already"
     most = max((resident for _, resident, *_ in situation.capture.memory), default=0)
     if most > _MOST * psutil.virtual_memory().total:
         return False, "the script takes most of the memory"

@@ -1,0 +1,109 @@
+"""What to type next, when a run is over."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.doctor.attribute import Loading, attribute
+from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.facts import feed
+from slipstream.doctor.rules.pictures import decode_ms, pictures_of
+from slipstream.launch import Target
+from slipstream.run.fix import Situation
+from slipstream.run.outcome import FixOutcome
+from slipstream.run.speed import Speed
+
+# What decoding a crop takes: of Pillow's time from a file, and from a packed dataset.
+_FROM_FILE = 0.55
+_PACKED = 0.38
+_LEAST_SHARE = 0.3  # of a batch in decoders
+_LEAST_GAIN = 1.05
+_TRIES = 10
+
+
+@dataclass(frozen=True)
+class Next:
+    """A command line, and what it is for."""
+
+    command: str
+    why: str
+
+
+def next_of(
+    target: Target, situation: Situation, fixes: Sequence[FixOutcome], speed: Speed | None
+) -> Next:
+    """The one that promises most."""
+    packed = speed and _pack(situation, fixes, speed)
+    if packed:
+        return packed
+    script = _command_line(target)
+    numeric = [fix.name for fix in fixes if fix.why.endswith("--allow numeric")]
+    if numeric:
+        names = ", ".join(numeric)
+        why = f"the same maths with other rounding, where it is faster: {names}"
+        return Next(f"slipstream run --allow numeric {script}", why)
+    return Next(f"slipstream doctor --examine {script}", "what is left in a step, in detail")
+
+
+def _pack(situation: Situation, fixes: Sequence[FixOutcome], speed: Speed) -> Next | None:
+    """Where the loop still waits for pictures that lie in files."""
+    case = Case(situation.capture, attribute(situation.capture))
+    loading = feed(case)
+    if loading is None or case.pipeline is None:
+        return None
+    pictures, folder = pictures_of(loading), folder_of(loading)
+    share = decode_ms(loading) / loading.batch_ms
+    if pictures is None or "JPEG" not in pictures.formats or folder is None:
+        return None
+    if share < _LEAST_SHARE:
+        return None
+    is_native = any(fix.name == "native-pictures" and fix.state == "applied" for fix in fixes)
+    gain = packed_gain(case, 1000 / speed.after, share, is_native=is_native)
+    if gain < _LEAST_GAIN:
+        return None
+    name = shlex.quote(f"{Path(folder).name}.slip")
+    return Next(
+        f"slipstream pack {shlex.quote(folder)} {name}",
+        f"crops read and decode only their part of a picture; read with slipstream.Loader, about"
+        f" {gain:.1f} x on top",
+    )
+
+
+def packed_gain(case: Case, now_ms: float, decode_share: float, *, is_native: bool) -> float:
+    """How much faster a step would be, by the simulation, which is told first how fast batches
+    are made now: as fast as makes a step of `now_ms`.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(_TRIES):
+        middle = (low + high) / 2
+        low, high = (middle, high) if case.step_if(middle) < now_ms else (low, middle)
+    decoding, rest = decode_share * (_FROM_FILE if is_native else 1.0), 1.0 - decode_share
+    packed = (rest + decode_share * _PACKED) / (rest + decoding)
+    return case.step_if(high) / max(case.step_if(high * packed), 1e-6)
+
+
+def folder_of(loading: Loading) -> str | None:
+    """Where the files of all samples lie: one folder, or the folders of classes inside one."""
+    counts: dict[str, int] = {}
+    for process in loading.processes:
+        for folder, count in process.folders.items():
+            counts[folder] = counts.get(folder, 0) + count
+    most = max(counts.values(), default=0)
+    # Others are of a list or a cache that is read once.
+    folders = [folder for folder, count in counts.items() if count >= 0.1 * most]
+    if not folders:
+        return None
+    try:
+        common = os.path.commonpath(folders)
+    except ValueError:
+        return None
+    depth = max(len(Path(folder).parts) for folder in folders) - len(Path(common).parts)
+    is_known = Path(common).is_dir() and depth <= 2 and len(Path(common).parts) > 1
+    return common if is_known else None
+
+
+def _command_line(target: Target) -> str:
+    name = ["-m", target.name] if target.is_module else [target.name]
+    return shlex.join([*name, *target.args])

@@ -1,0 +1,115 @@
+"""The run itself: with the fixes that have passed, and still compared with its trials at first."""
+
+import contextlib
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import rmtree
+
+from slipstream.launch import Target, run_target
+from slipstream.run.apply import apply_all
+from slipstream.run.check import Difference, Reference
+from slipstream.run.child import seed_all
+from slipstream.run.fix import Situation
+from slipstream.run.follow import Follower
+from slipstream.run.next import next_of
+from slipstream.run.outcome import FixOutcome, Outcome
+from slipstream.run.ranks import Ranks, find_ranks
+from slipstream.run.tried import Tried, load_tried
+
+
+def run_for_real(target: Target, folder: Path) -> Outcome:
+    """Run it in this process with what trials have left in `folder`, which is removed."""
+    tried, situation = load_tried(folder)
+    rmtree(folder, ignore_errors=True)
+    return _Real(target, tried, situation).run()
+
+
+def outcome_of(target: Target, tried: Tried, situation: Situation) -> Outcome:
+    """What is known when the script has not run, or is over."""
+    following: tuple[str | None, str] = (None, "")
+    for outcome in tried.fixes:
+        outcome.notes = situation.notes.get(outcome.name, [])
+        if outcome.name in situation.failures:
+            outcome.state, outcome.why = "undone", situation.failures[outcome.name]
+    ceiling = situation.report.get("ceiling_ms")
+    with contextlib.suppress(Exception):  # advice is no reason to fail
+        step = next_of(target, situation, tried.fixes, tried.speed)
+        following = (step.command, step.why)
+    return Outcome(
+        script=str(target), fixes=tried.fixes, checked=tried.checked, speed=tried.speed,
+        ceiling_per_s=1000 / ceiling if ceiling else None, warnings=tried.warnings,
+        next=following[0], next_why=following[1], situation=situation, rank=tried.rank,
+    )  # fmt: skip
+
+
+class _Real:
+    def __init__(self, target: Target, tried: Tried, situation: Situation) -> None:
+        self._target, self._tried, self._situation = target, tried, situation
+        self._failed_to_undo = False
+
+    def run(self) -> Outcome:
+        tried = self._tried
+        # As in trials: a script that sets no seed would have drawn one as good.
+        seed_all(tried.seed)
+        self._undo = apply_all(tried.names, self._situation)
+        expected = Reference(tuple(tried.expected)) if tried.names and tried.expected else None
+        follower = Follower(expected=expected, at_difference=self._leave)
+        follower.start()
+        began = time.perf_counter()
+        ran = run_target(self._target)
+        seconds = time.perf_counter() - began
+        follower.stop()
+        self._take_away()
+        outcome = outcome_of(self._target, tried, self._situation)
+        outcome.exit_code = ran.exit_code or int(self._failed_to_undo)
+        outcome.steps_per_s = follower.steps / seconds if follower.steps else None
+        self._hear_others(outcome)
+        return outcome
+
+    def _hear_others(self, outcome: Outcome) -> None:
+        """What went otherwise for other ranks: the first waits a moment for them."""
+        try:
+            ranks = find_ranks("real")
+            ranks.tell([[fix.name, fix.state, fix.why] for fix in outcome.fixes])
+            if ranks.rank == 0:
+                outcome.others = _differences(outcome.fixes, ranks)
+        except Exception as error:
+            if outcome.rank == 0:
+                outcome.others = [f"other ranks could not be asked: {error}"]
+
+    def _leave(self, difference: Difference) -> None:
+        """The run is not what its trials were: whatever is the reason, no fix may be."""
+        why = f"the run itself was not as its trials: {difference}"
+        line = f"{why}. All fixes were undone there, and the script went on as written."
+        warnings.warn(f"slipstream: {line}", stacklevel=2)
+        self._tried.warnings.append(line)
+        self._tried.speed = None
+        for outcome in self._tried.fixes:
+            if outcome.state == "applied":
+                outcome.state, outcome.why = "undone", why
+        self._take_away()
+
+    def _take_away(self) -> None:
+        while self._undo:
+            name, take_away = self._undo.popitem()
+            try:
+                take_away()
+            except Exception as error:  # such as a checkpoint that could not be written
+                self._tried.warnings.append(f"{name}: {error}")
+                self._failed_to_undo = True
+
+
+def _differences(fixes: Sequence[FixOutcome], ranks: Ranks) -> list[str]:
+    own = {fix.name: fix.state for fix in fixes}
+    lines = []
+    for rank in range(1, ranks.world):
+        told = ranks.told_by(rank)
+        if told is None:
+            lines.append(f"rank {rank}: has not said how it went")
+            continue
+        for name, state, why in told:
+            if own.get(name) != state:
+                lines.append(f"rank {rank}: {name} {state}, {why}")
+    return lines

@@ -1,0 +1,215 @@
+"""All that is tried before a script runs: its diagnosis, and the fixes that pass."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from slipstream.errors import UsageError
+from slipstream.launch import Target
+from slipstream.run.check import Reference
+from slipstream.run.choose import Wish, choose
+from slipstream.run.fix import Fix, Situation
+from slipstream.run.numeric import prove
+from slipstream.run.outcome import FixOutcome
+from slipstream.run.ranks import Ranks
+from slipstream.run.situation import diagnosed
+from slipstream.run.speed import WARM_UP, compare_speed, speed_of
+from slipstream.run.trace import Trace, trace_of
+from slipstream.run.trial import Trial, try_out
+from slipstream.run.tried import Tried
+
+_DIAGNOSED_STEPS = 40
+_STEPS, _FEWEST_STEPS = 48, 8
+_SECONDS = 15.0
+_SLOWER = 0.98
+_MOST_RUNS = 3  # of the script as it is, where these differ
+Say = Callable[[str], None]
+
+
+class Trials:
+    """Of one script, by all of its ranks together: each takes the same decisions."""
+
+    def __init__(
+        self, target: Target, wish: Wish, seed: int, place: Path, say: Say, ranks: Ranks
+    ) -> None:
+        """`place` gets the diagnosis; `seed` is of this rank."""
+        self._target, self._wish, self._place = target, wish, place
+        self._say, self._ranks = say, ranks
+        self._tried = Tried(seed, rank=ranks.rank)
+        self._steps = _STEPS
+        self._runs: list[Trial] = []  # of the script as it is
+
+    def run(self) -> tuple[Tried, Situation]:
+        """Returns what is to be applied, and what the fixes were chosen by."""
+        situation = self._diagnose()
+        taken = self._choose(situation)
+        exact = self._proved([fix for fix in taken if fix.kind == "E"])
+        numeric = self._proved_in_band([fix for fix in taken if fix.kind == "N"], exact)
+        tried = self._tried
+        tried.names = [fix.name for fix in (*exact, *numeric)]
+        for outcome in tried.fixes:
+            if outcome.name in tried.names:
+                outcome.state = "applied"
+        return tried, situation
+
+    def _diagnose(self) -> Situation:
+        self._say("looking at the script …")
+        trial = try_out(
+            self._target, seed=self._tried.seed, diagnose=True, steps=_DIAGNOSED_STEPS,
+            ranks=self._ranks,
+        )  # fmt: skip
+        if not trial.is_good or trial.capture is None:
+            raise UsageError(
+                f"{self._target} did not get through its first steps in a trial, so there is"
+                f" nothing to compare with. Its last words:\n{trial.said.strip()}"
+            )
+        situation = diagnosed(trial.capture, self._place)
+        if self._ranks.world > 1:
+            # By steps alone: they have to stop at the same.
+            step_s = max(1e-3 * (situation.report.get("step_ms") or 0.0), 1e-6)
+            steps = min(_STEPS, max(_FEWEST_STEPS, int(_SECONDS / step_s)))
+            self._steps = self._ranks.first(steps)
+        return situation
+
+    def _choose(self, situation: Situation) -> list[Fix]:
+        """Those that all ranks take."""
+        chosen = choose(situation, self._wish)
+        said = self._ranks.all([(is_taken, why) for _, is_taken, why in chosen])
+        taken = []
+        for number, (fix, is_taken, why) in enumerate(chosen):
+            against = [(rank, words[number][1]) for rank, words in enumerate(said)
+                       if not words[number][0]]  # fmt: skip
+            if not against:
+                taken.append(fix)
+            reason = f"rank {against[0][0]}: {against[0][1]}" if is_taken and against else why
+            self._tried.fixes.append(FixOutcome(fix.name, fix.kind, "skipped", reason))
+        return taken
+
+    def _proved(self, taken: list[Fix]) -> list[Fix]:
+        """Those that leave results as they are and do not slow the script down."""
+        if not taken:
+            return taken
+        self._say("timing it as it is …")
+        self._run_as_it_is()
+        while taken:
+            self._say(f"trying {', '.join(fix.name for fix in taken)} …")
+            fixed, fault = self._judge([fix.name for fix in taken])
+            if fault is None:
+                assert fixed.trace is not None
+                reference = self._reference
+                self._tried.checked = reference.compared(fixed.trace)
+                self._tried.speed = compare_speed(reference.runs[0], fixed.trace)
+                self._tried.expected = list(reference.runs)
+                return taken
+            taken = self._without_culprit(taken, fault)
+        return taken
+
+    def _run_as_it_is(self) -> None:
+        trial = self._try(())
+        if not trial.is_good:
+            raise UsageError(
+                f"{self._target} got through its first steps once and then not again. Its last"
+                f" words:\n{trial.said.strip()}"
+            )
+        self._runs.append(trial)
+
+    @property
+    def _reference(self) -> Reference:
+        return Reference(tuple(run.trace for run in self._runs if run.trace is not None))
+
+    def _judge(self, names: list[str]) -> tuple[Trial, str | None]:
+        """A trial with these fixes, and what is wrong with it, if anything is for any rank."""
+        fixed = self._try(names)
+        if not fixed.is_good or fixed.trace is None:
+            return fixed, f"the script failed with it: {fixed.last_words}"
+        difference = self._reference.fault(fixed.trace)
+        while self._any(difference is not None) and self._may_differ_by_itself():
+            self._say("results differ; do they in runs of the script itself? …")
+            self._run_as_it_is()
+            difference = self._reference.fault(fixed.trace)
+        fault = None if difference is None else str(difference)
+        if not self._any(fault is not None) and self._any(self._is_slower([fixed]) is not None):
+            self._say("it was slower; once more without, and with it …")
+            self._run_as_it_is()
+            again = self._try(names)
+            if again.is_good:
+                fault = self._is_slower([fixed, again])
+        faults = self._ranks.all(fault)
+        for rank, found in enumerate(faults):
+            if found is not None:
+                return fixed, found if len(faults) == 1 else f"rank {rank}: {found}"
+        return fixed, None
+
+    def _is_slower(self, fixed: list[Trial]) -> str | None:
+        """By how much, where that is beyond doubt."""
+        before, after = (
+            [step for run in runs if run.trace for step in run.trace.step_seconds(WARM_UP)]
+            for runs in (self._runs[-len(fixed) :], fixed)
+        )
+        speed = speed_of(before, after)
+        return f"slower: {speed.ratio:.2f} x" if speed and speed.high < _SLOWER else None
+
+    def _may_differ_by_itself(self) -> bool:
+        """Whether one more run of the script may show that the difference is its own: two that
+        are equal on a processor are enough.
+        """
+        if len(self._runs) < 2:
+            return True
+        varies = not self._reference.agrees or _on_device(self._runs[0])
+        return len(self._runs) < _MOST_RUNS and self._any(varies)
+
+    def _any(self, is_so: bool) -> bool:
+        return any(self._ranks.all(is_so))
+
+    def _without_culprit(self, taken: list[Fix], fault: str) -> list[Fix]:
+        """All but the first that is at fault by itself; if none is, all but the last."""
+        culprit = taken[-1]
+        if len(taken) > 1:
+            for fix in taken:
+                _, alone = self._judge([fix.name])
+                if alone is not None:
+                    culprit, fault = fix, alone
+                    break
+        for outcome in self._tried.fixes:
+            if outcome.name == culprit.name:
+                outcome.state, outcome.why = "undone", fault
+        return [fix for fix in taken if fix is not culprit]
+
+    def _proved_in_band(self, candidates: list[Fix], exact: list[Fix]) -> list[Fix]:
+        """Those that are faster and whose losses stay among those of the script's own runs."""
+        names = tuple(fix.name for fix in exact)
+        tried = self._tried
+        proof = prove(
+            self._target, tried.seed, names, candidates, self._place, self._say, self._try_as_first
+        )
+        said = {outcome.name: outcome for outcome in proof.outcomes}
+        tried.fixes = [said.get(outcome.name, outcome) for outcome in tried.fixes]
+        kept = [fix for fix in candidates if fix.name in proof.kept]
+        if kept:
+            own = f"{tried.checked}; " if exact else ""
+            tried.checked = own + proof.checked
+            if not self._runs:
+                self._run_as_it_is()
+            faster = compare_speed(self._reference.runs[0], proof.traces[-1])
+            tried.speed = faster or tried.speed
+            # They round differently: batches alone are those of the script.
+            tried.expected = [Trace(batches=run.batches) for run in self._reference.runs]
+        return kept
+
+    def _try(self, names: Iterable[str]) -> Trial:
+        return try_out(
+            self._target, seed=self._tried.seed, fixes=tuple(names), known=self._place,
+            steps=self._steps, ranks=self._ranks,
+        )  # fmt: skip
+
+    def _try_as_first(self, target: Target, **options: Any) -> Trial:
+        """A trial with what the first rank saw in it, so that all ranks conclude the same."""
+        trial = try_out(target, **options, steps=self._steps, ranks=self._ranks)
+        if self._ranks.world == 1 or trial.trace is None:
+            return trial
+        seen = self._ranks.first({**vars(trial.trace)})
+        return Trial(trace_of(seen), trial.capture, trial.said)
+
+
+def _on_device(run: Trial) -> bool:
+    return run.trace is not None and run.trace.on_device

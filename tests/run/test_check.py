@@ -1,0 +1,73 @@
+"""What a fixed run is compared with: one run of the script, or several that differ."""
+
+import pytest
+from torch.utils.data import DataLoader
+
+from slipstream.run.check import Difference, Reference
+from slipstream.run.follow import Follower
+from slipstream.run.trace import Trace
+
+
+def trace(batches: str, losses: list[float]) -> Trace:
+    return Trace(batches=[(0, name) for name in batches], losses=[loss.hex() for loss in losses])
+
+
+def test_one_run_is_compared_bit_for_bit() -> None:
+    reference = Reference((trace("abc", [1.0, 0.5]),))
+    assert reference.fault(trace("abc", [1.0, 0.5])) is None
+    assert reference.fault(trace("abcd", [1.0, 0.5, 3.0])) is None  # came further
+    assert "batch 2" in str(reference.fault(trace("aXc", [1.0, 0.5])))
+    assert "backward pass 2" in str(reference.fault(trace("abc", [1.0, 0.5000001])))
+    assert reference.compared(trace("ab", [1.0])) == "2 batches and 1 losses are equal, bit for bit"
+
+
+def test_where_runs_of_the_script_differ_batches_are_still_compared() -> None:
+    reference = Reference((trace("abc", [1.0, 0.5]), trace("abX", [1.1, 0.4])))
+    assert not reference.agrees
+    assert reference.fault(trace("abY", [1.05, 0.45])) is None
+    assert "batch 2" in str(reference.fault(trace("aYc", [1.0, 0.5])))
+    said = reference.compared(trace("abY", [1.05, 0.45]))
+    assert "2 batches and 0 losses are equal" in said
+    assert "1 batches differ between runs of the script itself" in said
+    assert "2 losses are as near to those of the script as its own 2 runs" in said
+
+
+def test_losses_are_as_near_as_runs_of_the_script_are_to_each_other() -> None:
+    noise = [1.0] * 10 + [1.0000001, 1.0000002]
+    reference = Reference((trace("", [1.0] * 12), trace("", noise)))
+    assert reference.fault(trace("", [1.0] * 11 + [1.0000003])) is None
+    assert "pass 12" in str(reference.fault(trace("", [1.0] * 11 + [1.001])))
+    # Long before the runs begin to differ, they are equal.
+    assert "pass 3" in str(reference.fault(trace("", [1.0, 1.0, 1.0000001])))
+
+
+def test_losses_that_are_no_numbers_do_not_fail() -> None:
+    nan = float("nan")
+    reference = Reference((trace("", [nan, 1.0]), trace("", [nan, nan])))
+    assert reference.fault(trace("", [nan, 3.0])) is None
+    assert Reference((trace("", [nan]),)).fault(trace("", [nan])) is None
+
+
+def test_a_run_tells_the_first_difference_while_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = Follower()
+    plain.start()
+    batches = list(DataLoader(range(12), 2))  # type: ignore[arg-type]
+    seen = plain.stop()
+    expected = Trace(batches=[*seen.batches[:3], (0, "other"), *seen.batches[4:]])
+    told: list[tuple[int, Difference]] = []
+    taken: list[object] = []
+    follower = Follower(
+        expected=Reference((expected,)),
+        at_difference=lambda difference: told.append((len(taken), difference)),
+    )
+    follower.start()
+    for batch in DataLoader(range(12), 2):  # type: ignore[arg-type]
+        taken.append(batch)
+    follower.stop()
+    assert len(taken) == len(batches)
+    ((when, difference),) = told
+    assert when == 3
+    assert difference.what.startswith("batch 4")
+    assert follower.trace.batches == seen.batches  # it went on following

@@ -1,0 +1,85 @@
+"""What a run says to type next."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from slipstream.doctor.rules.case import Case
+from slipstream.launch import Target
+from slipstream.run.fix import Situation
+from slipstream.run.next import next_of, packed_gain
+from slipstream.run.outcome import FixOutcome, Outcome
+from slipstream.run.speed import Speed
+from slipstream.run.text import print_outcome
+from tests.doctor.made_case import made_case
+
+TARGET = Target("my train.py", ("--lr", "1"))
+NUMERIC = FixOutcome("tf32", "N", "skipped", "float32; may round differently: --allow numeric")
+
+
+def case_of(folder: Path, decode: float = 36.0, **process: Any) -> Case:
+    """Two workers take 40 ms for a batch, and the loop 10 ms for a step."""
+    for name in ("cats", "dogs"):
+        (folder / name).mkdir(exist_ok=True)
+    folders = {str(folder / "cats"): 100, str(folder / "dogs"): 90, "/etc": 1}
+    facts = {"pictures": {"JPEG": [190, 190_000_000]}}
+    return made_case(
+        wait_ms=10, rest_ms=10,
+        stages={"decode: Pillow": (decode, decode), "dataset": (40 - decode, 40 - decode)},
+        **{"facts": facts, "folders": folders, **process},
+    )  # fmt: skip
+
+
+def step(case: Case, per_s: float = 50.0, *fixes: FixOutcome) -> tuple[str, str]:
+    situation = Situation({}, case.capture)
+    found = next_of(TARGET, situation, fixes, Speed(50.0, per_s, 0.9, 1.1))
+    return found.command, found.why
+
+
+def test_pictures_that_the_loop_still_waits_for_are_to_be_packed(tmp_path: Path) -> None:
+    command, why = step(case_of(tmp_path))
+    assert command == f"slipstream pack {tmp_path} {tmp_path.name}.slip"
+    # Batches take two workers 20 ms, packed 0.44 of it: the loop's 10 ms are left.
+    assert "about 2.0 x on top" in why
+
+
+def test_what_is_packed_already_decodes_in_part(tmp_path: Path) -> None:
+    case = case_of(tmp_path)
+    assert packed_gain(case, 20.0, 0.9, is_native=False) > 1.8
+    assert 1.2 < packed_gain(case, 20.0, 0.9, is_native=True) < 1.5
+    assert packed_gain(case, 10.0, 0.9, is_native=True) < 1.05  # nothing is waited for
+
+
+def test_nothing_is_packed_where_it_brings_nothing(tmp_path: Path) -> None:
+    numeric = "slipstream run --allow numeric 'my train.py' --lr 1"
+    assert step(case_of(tmp_path, decode=4.0), 50.0, NUMERIC)[0] == numeric
+    assert step(case_of(tmp_path), 100.0, NUMERIC)[0] == numeric
+    assert step(case_of(tmp_path, folders={"/no/such": 3}), 50.0, NUMERIC)[0] == numeric
+    assert step(case_of(tmp_path, facts={}), 50.0, NUMERIC)[0] == numeric
+
+
+def test_otherwise_one_looks_closer(tmp_path: Path) -> None:
+    assert step(case_of(tmp_path), 100.0)[0] == "slipstream doctor --examine 'my train.py' --lr 1"
+    module = next_of(Target("a.b", (), is_module=True), Situation({}, None), [], None)
+    assert module.command == "slipstream doctor --examine -m a.b"
+
+
+def test_the_end_of_a_run_says_all_of_it() -> None:
+    outcome = Outcome(
+        "train.py",
+        [FixOutcome("zero-grad", "E", "applied", "why"), NUMERIC],
+        "8 batches are equal",
+        speed=Speed(50.0, 100.0, 1.8, 2.2), ceiling_per_s=200.0, steps_per_s=99.0,
+        next="slipstream pack a b", next_why="faster", others=["rank 1: zero-grad undone, why"],
+    )  # fmt: skip
+    console = Console(record=True, width=120)
+    print_outcome(outcome, console)
+    said = console.export_text()
+    assert "2.00 x as fast (1.80 to 2.20): 50.00 steps/s before, 100.00 after; 1 fix" in said
+    assert "50% of it reached" in said
+    assert "next     slipstream pack a b" in said
+    assert "rank 1: zero-grad undone, why" in said
+    outcome.rank = 1
+    print_outcome(outcome, console)
+    assert console.export_text().count("next") == 0
