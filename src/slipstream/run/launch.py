@@ -19,7 +19,7 @@ from slipstream.run.choose import Wish, check_wish
 from slipstream.run.memory import TRIED, keeping, not_keeping
 from slipstream.run.outcome import Outcome
 from slipstream.run.ranks import find_ranks
-from slipstream.run.real import outcome_of, run_for_real
+from slipstream.run.real import PLACE, outcome_of, run_for_real
 from slipstream.run.trials import Trials
 from slipstream.run.tried import Tried, save_tried
 
@@ -37,7 +37,7 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
         return run_for_real(target, Path(folder))
     check_wish(wish)
     check_target(target)
-    place = Path(tempfile.mkdtemp(prefix="slipstream-run-"))
+    place = Path(tempfile.mkdtemp(prefix=PLACE))
     try:
         ranks = find_ranks("trials")
         # Ranks draw other numbers, as they would if nobody gave them a seed.

@@ -18,11 +18,14 @@ from slipstream.run.outcome import FixOutcome, Outcome
 from slipstream.run.ranks import Ranks, find_ranks
 from slipstream.run.tried import Tried, load_tried
 
+PLACE = "slipstream-run-"
+
 
 def run_for_real(target: Target, folder: Path) -> Outcome:
     """Run it in this process with what trials have left in `folder`, which is removed."""
     tried, situation = load_tried(folder)
-    rmtree(folder, ignore_errors=True)
+    if folder.name.startswith(PLACE):
+        rmtree(folder, ignore_errors=True)
     return _Real(target, tried, situation).run()
 
 
