@@ -11,6 +11,7 @@ from types import CodeType, ModuleType
 from typing import Literal
 
 from slipstream.errors import UsageError
+from slipstream.tracebacks import hide_own_frames
 
 
 class WindowEnded(BaseException):
@@ -125,11 +126,19 @@ def _exit_code(leaving: SystemExit) -> int:
 
 
 def _print_own_traceback(error: BaseException) -> None:
-    """As Python prints it, without our frames."""
+    """As Python prints it, without our frames; by the script's own function where it has one."""
     trace = error.__traceback__
     here = __file__
     while trace is not None and (
         trace.tb_frame.f_code.co_filename == here or "<frozen runpy>" in str(trace.tb_frame.f_code)
     ):
         trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace)
+    error.__traceback__ = trace
+    hide_own_frames(error)
+    if sys.excepthook is sys.__excepthook__:
+        traceback.print_exception(error)
+        return
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException as failed:
+        traceback.print_exception(failed)

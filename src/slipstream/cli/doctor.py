@@ -13,6 +13,7 @@ from slipstream.errors import UsageError
 
 _STEPS = 100
 _SECONDS = 60.0
+_WAITING = "slipstream: waiting for the first step …"
 _LEAST_SECONDS = 3.0  # quick steps are watched for longer: lines are found by looking often
 
 
@@ -70,7 +71,7 @@ def doctor(
 
     from slipstream.doctor.capture import save_capture
     from slipstream.doctor.html import write_page
-    from slipstream.doctor.launch import launch
+    from slipstream.doctor.launch import Launched, launch
     from slipstream.doctor.page import page_of
     from slipstream.doctor.report import make_report
     from slipstream.doctor.text import print_report
@@ -90,25 +91,32 @@ def doctor(
     # Before the script runs: it may take long, and may change the folder.
     html_path, json_path = _place_for(html), _place_for(json_file)
     capture_path = None if capture_file is None else _place_for(capture_file)
+    console = Console(stderr=True, highlight=False)
+
+    def write(launched: Launched) -> int:
+        report = make_report(launched.capture)
+        if not rank:
+            print_report(report, console, page=str(html))
+        try:
+            json_path.write_text(json.dumps(report, indent=1) + "\n")
+            if capture_path is not None:
+                save_capture(launched.capture, capture_path)
+            write_page(page_of(launched.capture, report), html_path)
+        except OSError as error:
+            raise UsageError(f"The report could not be written: {error}.") from None
+        return launched.exit_code or int(check and bool(report["findings"]))
+
     launched = launch(
         target,
         steps=None if full else steps,
         seconds=None if full else seconds,
         least_seconds=least_seconds,
         examines=examine,
+        when_left=write,
+        when_quiet=None if rank else lambda: console.print(_WAITING, style="dim"),
     )
-    report = make_report(launched.capture)
-    if not rank:
-        print_report(report, Console(stderr=True, highlight=False), page=str(html))
-    try:
-        json_path.write_text(json.dumps(report, indent=1) + "\n")
-        if capture_path is not None:
-            save_capture(launched.capture, capture_path)
-        write_page(page_of(launched.capture, report), html_path)
-    except OSError as error:
-        raise UsageError(f"The report could not be written: {error}.") from None
+    exit_code = write(launched)
     sys.stdout.flush()
-    exit_code = launched.exit_code or int(check and bool(report["findings"]))
     if launched.capture.ended == "window" and _has_own_threads():
         # They would go on for ever: the script that they work for was stopped.
         sys.stderr.flush()

@@ -120,7 +120,7 @@ class diagnose:
         ended = "error"
         try:
             function()
-            ended = "script"
+            ended = "window" if session.has_ended else "script"
         except WindowEnded:
             ended = "window"
         finally:

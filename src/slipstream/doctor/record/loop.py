@@ -316,7 +316,9 @@ class LoopHooks:
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not self._trace.is_here:
-            return
+            self._session.threads.meet(steps=True)
+            if not self._trace.is_here:
+                return
         self._session.before_step()
         self._further.before_step()
         self.models.after_backward()
@@ -339,7 +341,7 @@ class LoopHooks:
         self._steps.append(span)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._steps:
+        if self._steps and self._trace.is_loops_thread:
             self._steps.pop().__exit__(None, None, None)
             self._session.after_step()
 

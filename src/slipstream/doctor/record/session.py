@@ -33,10 +33,9 @@ from slipstream.doctor.record.mailbox import read_mailbox
 from slipstream.doctor.record.places import is_foreign
 from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
 from slipstream.doctor.record.rungs import Rungs
-from slipstream.doctor.record.sampler import Sampler
-from slipstream.doctor.record.stages import StageLog
 from slipstream.doctor.record.statements import describe_statements
-from slipstream.doctor.record.trace import DeviceClock, Trace, span_cost
+from slipstream.doctor.record.threads import LoopSampler, LoopStages, LoopTrace, ThreadHooks
+from slipstream.doctor.record.trace import DeviceClock, span_cost
 from slipstream.errors import UsageError
 from slipstream.launch import WindowEnded
 from slipstream.patches import Patches
@@ -49,7 +48,7 @@ _MOST_ENDS = 100
 
 
 class Session:
-    """Hooks, from `start` to `stop`, of the thread that makes it. One at a time in a process."""
+    """Hooks, from `start` to `stop`, of the thread that trains. One at a time in a process."""
 
     def __init__(
         self, script: str, *, steps: int | None, seconds: float | None, least_seconds: float = 0.0,
@@ -61,14 +60,15 @@ class Session:
         """
         if loaders.active is not None:
             raise UsageError("A recording is under way in this process already.")
-        self.trace = Trace()
-        self.log = StageLog()
+        self.trace = LoopTrace()
+        self.log = LoopStages()
         self.patches = Patches()
         self._script = script
         self._steps, self._seconds = steps, seconds
         self._least_seconds = least_seconds
         self._loader_hooks = LoaderHooks(self)
         self._loop_hooks = LoopHooks(self)
+        self.threads = ThreadHooks(self)
         self._batches: dict[int, int] = {}
         self._optimizer_steps = self._steps_without_batch = self._ends = 0
         self._first: int | None = None
@@ -76,7 +76,7 @@ class Session:
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
-        self._sampler = Sampler(_SAMPLE_S, self._stage, lambda: self.trace.loop_code)
+        self._sampler = LoopSampler(_SAMPLE_S, self._stage, lambda: self.trace.loop_code)
         self._recording_folder = RecordingFolder()
         self._folder = self._recording_folder.path
         self.own = Process(os.getpid(), -1, None)
@@ -99,6 +99,7 @@ class Session:
         self._throttled = counters.throttled()
         self._loader_hooks.install()
         self._loop_hooks.install()
+        self.threads.install()
         if not self.is_light:
             self._opens = OpenCount(self.own, self.rungs)
             self._sampler.start()
@@ -124,8 +125,10 @@ class Session:
         self.patches.undo()
         self._loader_hooks.hooks.patches.undo()
 
-    def stop(self, ended: str = "window") -> Capture:
-        """Take the hooks away; all that was recorded."""
+    def stop(self, ended: str = "window", *, replays: bool = True) -> Capture:
+        """Take the hooks away; all that was recorded. What `replays` steps must not run beside the
+        loop.
+        """
         length = (self._window_end or time.perf_counter_ns()) - self._began
         if self.ladder is not None:
             self.ladder.end()
@@ -135,13 +138,15 @@ class Session:
             self._sampler.stop()
         os.environ.pop(FOLDER_VARIABLE, None)
         spans = self.trace.spans if self._recorded is None else self._recorded
+        spans = [span for span in spans if span.start >= self.trace.since]
         if self.trace.device_clock is not None:
             climbed = [] if self.ladder is None else self.ladder.spans
             self.trace.device_clock.read(spans + climbed)
         # Of the run: replays change counters and caches.
         settings, memory = describe_settings(), self._memory
         settings["allocator"] = self._loop_hooks.allocator
-        replays = self._loop_hooks.replay() if ended != "error" and not self.is_light else []
+        replays = replays and ended != "error" and not self.is_light
+        replayed = self._loop_hooks.replay() if replays else []
         processes = self._own_processes() + self._workers()
         self._recording_folder.remove()
         capture = Capture(
@@ -162,7 +167,7 @@ class Session:
             model={"models": self._loop_hooks.models.found},
             settings=settings,
             memory=memory,
-            replays=replays,
+            replays=replayed,
             ladder=[] if self.ladder is None else self.ladder.rungs(),
             storage=self._storage,
         )
@@ -182,20 +187,54 @@ class Session:
         """Those that were iterated over so far."""
         return self._loader_hooks.loaders
 
+    @property
+    def is_recording(self) -> bool:
+        """From `start` to `stop`."""
+        return loaders.active is self
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the loop got a batch, or stepped."""
+        return self._first is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the loop was ended behind its window."""
+        return self._ends > 0
+
+    @property
+    def batches_seen(self) -> int:
+        """Of the thread that is watched, by any loader."""
+        return sum(self._batches.values())
+
+    @property
+    def steps_seen(self) -> int:
+        """Of the optimizers of the thread that is watched."""
+        return self._optimizer_steps
+
     # Of the hooks
+
+    def follow(self) -> None:
+        """Watch the thread that calls: what others did is forgotten."""
+        self.trace.follow()
+        self.log.follow()
+        self._sampler.follow()
+        self._batches.clear()
+        self._optimizer_steps = self._steps_without_batch = 0
+        self._first = None
 
     def before_batch(self) -> None:
         """The loop asks for a batch. Raises `WindowEnded`."""
         if self.ladder is not None:
             if self.ladder.is_over():
-                self._end()
+                self.end()
         elif self._is_over():
             self._window_end = time.perf_counter_ns()
             loop = loop_loader(self.trace.spans)
             if self.examines and loop is not None:
                 self._climb(loop)
             else:
-                self._end()
+                self.end()
 
     def _climb(self, loop: int) -> None:
         facts = self._loader_hooks.loaders[loop]
@@ -215,9 +254,10 @@ class Session:
         """
         asks_no_more = self._steps_without_batch > _STEPS_WITHOUT_BATCH
         if (not self._batches or asks_no_more) and self.ladder is None and self._is_over():
-            self._end()
+            self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Raises `WindowEnded`, in whichever thread it is called."""
         self._ends += 1
         if self._ends > _MOST_ENDS:
             # The script catches even what is no error, and asks again: it goes on, unwatched.
@@ -226,6 +266,8 @@ class Session:
         self._loop_hooks.models.hold()
         if self.examines and self._ends == 1:
             self._try_storage()
+        if self._ends == 1:
+            self.threads.watch_the_rest()
         raise WindowEnded
 
     def _try_storage(self) -> None:
@@ -239,6 +281,8 @@ class Session:
 
     def after_batch(self, loader: int) -> None:
         """The loop got one."""
+        if not self.trace.is_loops_thread:
+            return  # it has moved on meanwhile
         now = time.perf_counter_ns()
         if self._first is None:
             self._first, self._first_cpu = now, time.process_time_ns()
