@@ -1,4 +1,4 @@
-"""examples/train.py runs, packed or not, and gives the same whenever it is run."""
+"""The examples run, and give the same whenever they are run."""
 
 import re
 import subprocess
@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+import slipstream.cli.story
+from slipstream.cli.photos import write_photos
+from slipstream.cli.story.trained import read_trained
 from slipstream.pack.pack import pack_source
 from slipstream.pack.sources.detect import open_source
 from tests.pictures import jpeg
 
-SCRIPT = Path(__file__).parent.parent / "examples" / "train.py"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SCRIPT = EXAMPLES / "train.py"
 
 
 def train(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -37,3 +41,24 @@ def test_training_packed_or_not(tmp_path: Path) -> None:
     assert len(told) == 1, told
     refused = train(tmp_path, "pictures.slip", "--decode", "nobody")
     assert refused.returncode == 2 and "invalid choice: 'nobody'" in refused.stderr
+
+
+def test_the_demo_has_the_example() -> None:
+    own = Path(slipstream.cli.story.__file__).parent / "slow_train.py"
+    assert own.read_bytes() == (EXAMPLES / "slow_train.py").read_bytes()
+
+
+@pytest.mark.slow
+def test_slow_training(tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos", 20)
+    runs, slow = [], EXAMPLES / "slow_train.py"
+    for data in (["photos"], ["photos"], []):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(slow), *data, "--epochs", "2"],
+            cwd=tmp_path, check=False, capture_output=True, text=True, timeout=100,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        runs.append(read_trained(done.stdout))
+    assert runs[0].losses == runs[1].losses != runs[2].losses
+    assert len(runs[0].losses) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]

@@ -1,5 +1,6 @@
 """Photo-like JPEGs: noise with the spectrum of natural pictures, and edges."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,12 @@ def make_photo(width: int, height: int, random: np.random.Generator) -> Image.Im
     return Image.fromarray(np.clip(grainy, 0, 255).astype(np.uint8))
 
 
-def write_photos(folder: Path, count: int, *, seed: int = 0) -> None:
-    """`count` JPEGs in four class folders: about 500 x 375, quality 85 to 95, mixed subsampling."""
+def write_photos(
+    folder: Path, count: int, *, seed: int = 0, tell: Callable[[int], object] = int
+) -> None:
+    """`count` JPEGs in four class folders: about 500 x 375, quality 85 to 95, mixed subsampling.
+    `tell` is told how many there are, after each.
+    """
     random = np.random.default_rng(seed)
     for number in range(count):
         place = folder / f"class{number % 4}"
@@ -47,6 +52,7 @@ def write_photos(folder: Path, count: int, *, seed: int = 0) -> None:
             quality=int(random.integers(85, 96)),
             subsampling=str(random.choice(_SUBSAMPLINGS, p=_WEIGHTS)),
         )
+        tell(number + 1)
 
 
 def _pink_noise(width: int, height: int, random: np.random.Generator) -> npt.NDArray[Any]:

@@ -1,0 +1,1 @@
+"""The story that `slipstream demo` tells, and the script in it."""
