@@ -41,6 +41,12 @@ def test_losses_are_as_near_as_runs_of_the_script_are_to_each_other() -> None:
     assert "pass 3" in str(reference.fault(trace("", [1.0, 1.0, 1.0000001])))
 
 
+def test_a_share_of_a_loss_may_be_near_enough() -> None:
+    one = trace("", [2.0])
+    assert Reference((one,), least=1e-3).fault(trace("", [2.001])) is None
+    assert Reference((one,), least=1e-3).fault(trace("", [2.01])) is not None
+
+
 def test_losses_that_are_no_numbers_do_not_fail() -> None:
     nan = float("nan")
     reference = Reference((trace("", [nan, 1.0]), trace("", [nan, nan])))

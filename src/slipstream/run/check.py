@@ -29,10 +29,12 @@ class Reference:
     """What runs of the script as it is have seen.
 
     Where they agree, a fixed run has to agree bit for bit. Where they do not, a batch cannot be
-    compared, and a loss has to be as near to one of theirs as theirs are to each other.
+    compared, and a loss has to be as near to one of theirs as theirs are to each other. `least` is
+    the share of a loss that is always near enough.
     """
 
     runs: tuple[Trace, ...]
+    least: float = 0.0
     _reach: list[float | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -57,8 +59,11 @@ class Reference:
         if len(known) < len(self.runs) or loss in known:
             return None
         reach, value = self._reach[at], float.fromhex(loss)
-        if reach is None or any(abs(value - float.fromhex(one)) <= reach for one in known):
+        if reach is None:
             return None
+        for one in map(float.fromhex, known):
+            if abs(value - one) <= max(reach, self.least * abs(one)):
+                return None
         return Difference(f"loss of backward pass {at + 1}", _shown(known[0]), _shown(loss))
 
     def fault(self, fixed: Trace) -> Difference | None:

@@ -19,6 +19,8 @@ from slipstream.run.ranks import Ranks, find_ranks
 from slipstream.run.tried import Tried, load_tried
 
 PLACE = "slipstream-run-"
+# A device may add in another order in one run of some: trials that were equal do not exclude it.
+_NEAR_ON_DEVICE = 1e-3
 
 
 def run_for_real(target: Target, folder: Path) -> Outcome:
@@ -57,8 +59,7 @@ class _Real:
         # As in trials: a script that sets no seed would have drawn one as good.
         seed_all(tried.seed)
         self._undo = apply_all(tried.names, self._situation)
-        expected = Reference(tuple(tried.expected)) if tried.names and tried.expected else None
-        follower = Follower(expected=expected, at_difference=self._leave)
+        follower = Follower(expected=self._expected(), at_difference=self._leave)
         follower.start()
         began = time.perf_counter()
         ran = run_target(self._target)
@@ -81,6 +82,13 @@ class _Real:
         except Exception as error:
             if outcome.rank == 0:
                 outcome.others = [f"other ranks could not be asked: {error}"]
+
+    def _expected(self) -> Reference | None:
+        tried = self._tried
+        if not tried.names or not tried.expected:
+            return None
+        on_device = any(run.on_device for run in tried.expected)
+        return Reference(tuple(tried.expected), _NEAR_ON_DEVICE if on_device else 0.0)
 
     def _leave(self, difference: Difference) -> None:
         """The run is not what its trials were: whatever is the reason, no fix may be."""
