@@ -167,3 +167,27 @@ def test_files_that_hold_something_else(text: str, tmp_path: Path) -> None:
         load_report(path)
     with pytest.raises(UsageError, match="cannot be read"):
         load_report(tmp_path / "none.json")
+
+
+def test_paces_of_whole_epochs_are_shown_where_both_reports_have_them() -> None:
+    epoch = {"steps": 200, "between_ms": 800.0, "s": 9.04}
+    a = report(41.2, samples_per_s=388.3, epoch=epoch)
+    b = report(22.9, samples_per_s=698.7, epoch={**epoch, "between_ms": None, "s": 4.58})
+    found = compare(a, b)
+    assert [(pace.name, pace.before, pace.after) for pace in found.paces] == [
+        ("samples_per_s", 388.3, 698.7),
+        ("epoch.s", 9.04, 4.58),
+    ]
+    lines = comparison_text(found).splitlines()
+    assert "  samples a second                               388.3       698.7      +310.4" in lines
+    assert "  seconds an epoch (estimated)                    9.04        4.58       -4.46" in lines
+    assert not any("between" in line for line in lines)
+    both = comparison_text(compare(a, report(22.9, epoch={**epoch, "between_ms": 300.0})))
+    assert "  ms between epochs                              800.0       300.0      -500.0" in both
+
+
+@pytest.mark.parametrize("epoch", [None, 3, [], {"s": "long"}, {"s": float("nan")}])
+def test_reports_without_epochs_are_compared_all_the_same(epoch: Any) -> None:
+    other = {"steps": 200, "between_ms": 800.0, "s": 9.04}
+    assert compare(report(epoch=epoch), report(epoch=other)).paces == ()
+    assert compare(report(), report(epoch=other)).paces == ()

@@ -91,6 +91,8 @@ CHECKS: dict[str, Any] = {
     [
         report(),
         report(ceiling_ms=None),
+        report(samples_per_s=None, epoch=None),
+        report(samples_per_s=388.3, epoch={"steps": 200, "between_ms": None, "s": 9.04}),
         report(findings=[finding("no-workers", 3.0), finding("item-call", 1.0, None)]),
         report(findings=[{**finding("no-workers", 3.0), "gain": None}], more="of a later version"),
     ],
@@ -108,6 +110,8 @@ def test_reports_fit(good: dict[str, Any]) -> None:
         ({"step_ms": -1}, "report.step_ms: -1"),
         ({"parts": {"copy": None}}, "report.parts.copy: None is no ['number']"),
         ({"steps": {"count": 1.5}}, "report.steps.count: 1.5 is no ['integer']"),
+        ({"epoch": {"steps": 0, "between_ms": None, "s": 1}}, "report.epoch.steps: 0"),
+        ({"epoch": {"steps": 3}}, "report.epoch: s is missing"),
         ({"findings": [{"rule": "x"}]}, "report.findings[0]: title is missing"),
         ({"findings": [finding("No Workers", 1)]}, "report.findings[0].rule: 'No Workers'"),
         ({"findings": [{**finding("x", 1), "gain": {}}]}, "findings[0].gain: how is missing"),

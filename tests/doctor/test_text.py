@@ -21,7 +21,7 @@ _SHARES = {
 
 def screen(width: int = 80, page: str | None = None, **changes: Any) -> list[str]:
     """The lines of a terminal without colours."""
-    made = report(_STEP_MS, **{"parts": _SHARES, "ladder": [], "storage": [], **changes})
+    made = {**report(_STEP_MS, parts=_SHARES, ladder=[], storage=[]), **changes}
     out = io.StringIO()
     plain = Console(
         file=out, width=width, highlight=False, force_terminal=False, color_system=None
@@ -149,3 +149,12 @@ def test_all_of_it_is_one_screen_of_80_columns_without_colours() -> None:
     assert len(lines) <= 30
     assert all(len(line) <= 80 and line == line.rstrip() for line in lines)
     assert "\x1b" not in "".join(lines)
+
+
+def test_without_a_step_it_says_what_to_do() -> None:
+    steps = {"count": 0, "mean_ms": 0.0, "low_ms": 0.0, "high_ms": 0.0}
+    lines = screen(step_ms=0.0, steps=steps, parts={})
+    assert any(line.startswith("→ Check that the script trains") for line in lines)
+    assert "slipstream.diagnose()" in "\n".join(lines)
+    assert max(map(len, lines)) <= 80
+    assert not any("Check that" in line for line in screen())

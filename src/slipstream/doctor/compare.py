@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -38,6 +38,21 @@ class FindingChange(Change):
     title: str = ""
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How fast whole epochs go; `unit` says what is counted."""
+
+    name: str
+    unit: str
+    before: float
+    after: float
+
+    @property
+    def change(self) -> float:
+        """More (above 0) or less than before."""
+        return self.after - self.before
+
+
 _AnyChange = TypeVar("_AnyChange", bound=Change)
 
 
@@ -55,6 +70,7 @@ class Comparison:
     new: tuple[FindingChange, ...]
     changed: tuple[FindingChange, ...]
     warnings: tuple[str, ...]  # what makes the two hard to compare
+    paces: tuple[Pace, ...] = ()  # what both know of them
 
     @property
     def is_worse(self) -> bool:
@@ -88,6 +104,7 @@ def compare(a: Report, b: Report, *, tolerance: float = TOLERANCE) -> Comparison
         new=tuple(finding for finding in findings if finding.before_ms is None),
         changed=tuple(_loud(kept, noticed_ms)),
         warnings=tuple(_warnings(a, b)),
+        paces=tuple(_paces(a, b)),
     )
 
 
@@ -231,6 +248,25 @@ def _finding_change(before: Report | None, after: Report | None) -> FindingChang
         shown["where"],
         shown["title"],
     )
+
+
+def _paces(a: Report, b: Report) -> Iterator[Pace]:
+    for name, unit in (
+        ("samples_per_s", "samples a second"),
+        ("epoch.s", "seconds an epoch (estimated)"),
+        ("epoch.between_ms", "ms between epochs"),
+    ):
+        before, after = _number(a, name), _number(b, name)
+        if before is not None and after is not None:
+            yield Pace(name, unit, before, after)
+
+
+def _number(report: Report, name: str) -> float | None:
+    """What older reports do not have, and others may have filled with anything."""
+    value: Any = report
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return float(value) if _is_ms(value) else None
 
 
 def _warnings(a: Report, b: Report) -> list[str]:

@@ -63,14 +63,22 @@ def _table(comparison: Comparison) -> Iterator[str]:
     for change in (*comparison.parts, comparison.step, comparison.ceiling):
         if change.before_ms is not None or change.after_ms is not None:
             yield _change_row(change)
+    if comparison.paces:
+        yield ""
+    for pace in comparison.paces:
+        yield _row(pace.unit, _ms(pace.before), _ms(pace.after), _signed(pace.change))
 
 
 def _change_row(change: Change) -> str:
     known = change.before_ms is not None and change.after_ms is not None
-    difference = f"{'+' if change.change_ms > 0 else ''}{_ms(change.change_ms)}"
+    difference = _signed(change.change_ms)
     if change.name == "ceiling" and not known:
         difference = "-"
     return _row(change.name, _ms(change.before_ms), _ms(change.after_ms), difference)
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{_ms(value)}"
 
 
 def _row(name: str, *cells: str) -> str:

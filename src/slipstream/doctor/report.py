@@ -17,6 +17,7 @@ from slipstream.doctor.rules.precedence import arrange
 from slipstream.run.cures import CURES, NUMERIC
 
 SCHEMA = "slipstream.report/1"
+_UNSEEN = {"error": "failed", "interrupted": "was interrupted"}
 _LOUD = 0.10  # of a step: from here on it decides the verdict
 
 
@@ -48,6 +49,8 @@ def make_report(capture: Capture) -> dict[str, Any]:
             "high_ms": high,
         },
         "samples": attribution.loading.samples if attribution.loading else None,
+        "samples_per_s": _samples_per_s(attribution),
+        "epoch": _epoch(attribution),
         "ceiling_ms": _ceiling(capture, attribution),
         "parts": dict(attribution.parts),
         "ladder": [_rung(rung) for rung in capture.ladder if rung.step_ms],
@@ -57,6 +60,25 @@ def make_report(capture: Capture) -> dict[str, Any]:
         "overhead": capture.overhead,
         "machine": capture.machine,
     }
+
+
+def _samples_per_s(attribution: Attribution) -> float | None:
+    loading = attribution.loading
+    if loading is None or not attribution.step_ms:
+        return None
+    # Our own loader does not say what it read.
+    samples = loading.samples or loading.loader.batch_size
+    return 1000 * samples / attribution.step_ms if samples else None
+
+
+def _epoch(attribution: Attribution) -> dict[str, Any] | None:
+    """How long one takes, as far as it was seen; None where nobody knows how many steps it has."""
+    epochs = attribution.epochs
+    if not epochs.steps or not attribution.step_ms:
+        return None
+    between_ms = statistics.mean(epochs.gaps_ms) if epochs.gaps_ms else None
+    took_ms = epochs.steps * attribution.step_ms + (between_ms or 0.0)
+    return {"steps": epochs.steps, "between_ms": between_ms, "s": took_ms / 1000}
 
 
 def _ceiling(capture: Capture, attribution: Attribution) -> float | None:
@@ -113,24 +135,26 @@ def quoted(script: str) -> str:
 def _verdict(case: Case, findings: list[Finding]) -> str:
     attribution = case.attribution
     if not attribution.steps:
+        how = _UNSEEN.get(case.capture.ended, "ended")
         return (
-            "No training step was seen: the script ended, or went on, without a batch from a"
-            " DataLoader or a step of an optimizer."
+            "No training step was seen: the script "
+            f"{how} before its second batch from a DataLoader or second step of an optimizer."
         )
     share = {part: ms / attribution.step_ms for part, ms in attribution.parts.items()}
     worst = max(findings, key=lambda finding: finding.cost_ms, default=None)
     step = f"A step takes {attribution.step_ms:.1f} ms"
     if share.get(LOADING, 0.0) >= _LOUD:
-        return f"{step}; for {share[LOADING]:.0%} of it the loop waits for data."
+        return f"{step}; for {share[LOADING]:.0%} of that time the model waits for data."
     if worst is not None and worst.cost_ms / attribution.step_ms >= _LOUD:
-        return (
-            f"{step}; {worst.cost_ms / attribution.step_ms:.0%} of it is avoidable: {worst.rule}."
-        )
+        saved = worst.cost_ms / attribution.step_ms
+        return f"{step}; mending {worst.rule} would save up to {min(1.0, saved):.0%} of it."
     if share.get(UNATTRIBUTED, 0.0) >= 0.25:
         return (
-            f"{step}; {share[UNATTRIBUTED]:.0%} of it is the script's own code between its parts."
+            f"{step}; {share[UNATTRIBUTED]:.0%} of it goes to the script's own code, outside of"
+            " model, optimizer and loading."
         )
     busiest = max(
         (p for p in share if p != UNATTRIBUTED), key=lambda p: share[p], default=UNATTRIBUTED
     )
-    return f"{step}, most of it in {busiest}: the loop is busy with the model."
+    named = f"the {busiest} pass" if busiest in ("forward", "backward") else busiest
+    return f"{step}, most of it in {named}; nothing large holds it up."

@@ -21,6 +21,11 @@ _SIGNS = {
     "checkpoint": "▀", "garbage": "~", "calls": "*",
 }  # fmt: skip
 _OTHER_SIGN = "#"
+_UNSEEN = (
+    "→ Check that the script trains with these arguments. Loops over torch's DataLoader or"
+    " slipstream.Loader are seen, and steps of torch's optimizers, in this process and its threads;"
+    " not in processes that the script starts: there, put slipstream.diagnose() around the loop."
+)
 _ONE_COLUMN = 4  # rows; more of them stand in two columns where there is room
 _TWO_COLUMNS_WIDTH = 72
 _TOP = 3
@@ -78,6 +83,8 @@ def print_report(report: dict[str, Any], console: Console, *, page: str | None =
         console.print()
         _print_healthy(report, console)
         _print(_numbers(report), console)
+    else:
+        _print(Text(_UNSEEN), console)
     command = _next_command(report)
     if command is not None:
         console.print(Text.assemble("Next: ", (command, "bold")), soft_wrap=True)

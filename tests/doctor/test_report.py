@@ -1,0 +1,54 @@
+"""The report's verdict, and what it says of whole epochs."""
+
+from typing import Any
+
+import pytest
+
+from slipstream.doctor.capture import Capture
+from slipstream.doctor.report import make_report
+from tests.doctor.made_case import made_case, made_loader
+
+
+def test_epochs_and_samples() -> None:
+    report = make_report(made_case(wait_ms=10, rest_ms=10, epochs=3, start_ms=50).capture)
+    assert report["samples_per_s"] == pytest.approx(8 / 0.020)
+    epoch = report["epoch"]
+    assert epoch["steps"] == 40
+    assert epoch["between_ms"] == pytest.approx(60)  # workers, and the first batch
+    assert epoch["s"] == pytest.approx(40 * 0.020 + 0.060)
+
+
+def test_what_is_not_known_of_epochs_is_none() -> None:
+    once = make_report(made_case(wait_ms=10).capture)
+    assert once["epoch"] == {"steps": 40, "between_ms": None, "s": pytest.approx(0.8)}
+    endless = make_report(made_case(wait_ms=10, loader=made_loader(length=None)).capture)
+    assert endless["epoch"] is None
+    nothing = make_report(Capture("train.py", {}, ""))
+    assert nothing["epoch"] is None
+    assert nothing["samples_per_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [("script", "ended"), ("error", "failed"), ("interrupted", "was interrupted")],
+)
+def test_without_a_step_the_verdict_says_how_it_ended(ended: str, said: str) -> None:
+    verdict = make_report(Capture("train.py", {}, "", ended=ended))["verdict"]
+    assert verdict == (
+        f"No training step was seen: the script {said} before its second batch from a DataLoader"
+        " or second step of an optimizer."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"wait_ms": 10.0}, "A step takes 20.0 ms; for 50% of that time the model waits for data."),
+        (
+            {"wait_ms": 0.1},
+            "A step takes 10.1 ms, most of it in the forward pass; nothing large holds it up.",
+        ),
+    ],
+)
+def test_the_verdict_is_a_plain_sentence(changes: dict[str, Any], said: str) -> None:
+    assert make_report(made_case(**changes).capture)["verdict"] == said
