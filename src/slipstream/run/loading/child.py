@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from slipstream.loader.collating import SlotCollate
 from slipstream.loader.parcel import place, wrap
 from slipstream.loader.wire import Closed, Wire
 from slipstream.loader.worker import Slots, watch_parent
@@ -23,6 +22,8 @@ from slipstream.run.loading.confine import Confinement
 from slipstream.run.loading.digest import digest, trouble
 from slipstream.run.loading.states import States, changed, read_states, write_states
 from slipstream.run.loading.threads import ThreadDependence
+from slipstream.run.pictures.batches import LateCollate
+from slipstream.run.pictures.late_tensor import postponed
 
 TASK, VERIFY, RESTART = range(3)  # to the child
 # From it; the first two are those of `Slots`.
@@ -66,6 +67,7 @@ class _Maker:
         self._expected = 0
         self._direct = job.auto_collation and job.collate_fn is torch.utils.data.default_collate
         self._waiting: deque[tuple[Any, ...]] = deque()
+        self._threads = 1  # for pictures
 
     def serve(self) -> None:
         while True:
@@ -91,6 +93,9 @@ class _Maker:
         while (message := self._wire.try_receive()) is not None:
             self._waiting.append(pickle.loads(message))
         restarts = [k for k, message in enumerate(self._waiting) if message[0] == RESTART]
+        if restarts:
+            # A chain begins, which is one process's work alone.
+            self._threads = self._job.threads
         for _ in range(restarts[-1] + 1 if restarts else 0):
             kind, *parts = self._waiting.popleft()
             if kind == TASK:
@@ -130,12 +135,17 @@ class _Maker:
 
     def _batch(self, index: Any, memory: Any = None) -> Any:
         job = self._job
-        dataset = job.dataset
         if not job.auto_collation:
-            return job.collate_fn(dataset[index])
+            return job.collate_fn(job.dataset[index])
+        if not self._direct:
+            return job.collate_fn(self._samples(index))
+        with postponed():
+            return LateCollate(memory, self._threads).collate(self._samples(index))
+
+    def _samples(self, index: Any) -> Any:
+        dataset = self._job.dataset
         many = getattr(dataset, "__getitems__", None)
-        samples = many(index) if many else [dataset[one] for one in index]
-        return SlotCollate(memory).collate(samples) if self._direct else job.collate_fn(samples)
+        return many(index) if many else [dataset[one] for one in index]
 
     def _verify(self, index: Any, states: States) -> tuple[str, str, States]:
         """Make a batch twice from the same states. What is wrong with that, if anything; what the

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import torch.utils.data._utils.worker as torch_worker
 
-from slipstream.loader.collating import SlotCollate
 from slipstream.loader.memory import Bytes, Forks, Leases, map_shared
 from slipstream.loader.parcel import place, unwrap, wrap
 from slipstream.loader.wire import Closed, Wire
 from slipstream.loader.worker import DROP, SLOT, Slots
+from slipstream.run.pictures.batches import LateCollate
 
 _ITEM = 10
 _MOST_SLOTS = 128
@@ -125,7 +125,7 @@ class SlotCollating:
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """The batch."""
-        return SlotCollate(self._slots.writer().next_slot()).collate(samples)
+        return LateCollate(self._slots.writer().next_slot()).collate(samples)
 
 
 class _Writer:

@@ -8,7 +8,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from slipstream.run.fix import Undo
-from slipstream.run.pictures import counts, tensors, workers
+from slipstream.run.pictures import counts, fetching, tensors, workers
 from slipstream.run.pictures.headers import Header, open_alike, remember
 from slipstream.run.pictures.lazy import LateJpegFile
 
@@ -54,12 +54,14 @@ def install(*, in_worker: bool = False, give_up: Callable[[Exception], None] = _
 
     open._of_pillow = original  # type: ignore[attr-defined]
     Image.open = open
+    undo_batches = fetching.follow()
     put_back = None if in_worker else workers.follow()
 
     def undo() -> None:
         if Image.open is open:
             Image.open = original
         tensors.undo()
+        undo_batches()
         if put_back is not None:
             put_back()
 

@@ -186,6 +186,11 @@ def _noted(picture: Any) -> tuple[Source, Window] | None:
     return source, Window.whole(*picture.size)
 
 
+def window_of(picture: Any) -> tuple[Source, Window] | None:
+    """What a late picture is, if its pixels were not asked for yet."""
+    return _noted(picture) if "_made" not in vars(picture) else None
+
+
 def _pixels(picture: Any) -> Pixels | None:
     """The engine's, [height, width, 3] or [height, width]; None as above. They are kept: numpy
     asks more than once.

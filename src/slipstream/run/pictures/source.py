@@ -13,6 +13,7 @@ from slipstream.run.pictures.window import MIRROR, UPSIDE_DOWN, Window
 from slipstream.store.images import pass_order
 
 Pixels = npt.NDArray[np.uint8]
+PASS_ORDER = pass_order()
 _FIRST = np.zeros(1, dtype=np.uint32)
 _START = np.zeros(1, dtype=np.uint64)
 _A_FILE = np.zeros(1, dtype=np.uint8)
@@ -53,9 +54,13 @@ class Source:
                 return found
         return _window_by_pillow(self._opened_by_pillow(), window)
 
+    def use_first(self) -> bool:
+        """Whether nothing was asked for yet; from now on something was."""
+        was_used, self._is_used = self._is_used or self._by_pillow is not None, True
+        return not was_used
+
     def _by_engine(self, window: Window) -> Pixels | None:
-        if self._whole is None and not self._is_used:
-            self._is_used = True
+        if self.use_first():
             return _decode(self.data, window)
         if self._whole is None:
             self._whole = _decode(self.data, Window.whole(*self.size))
@@ -77,7 +82,7 @@ def _decode(data: bytes, window: Window) -> Pixels | None:
         [data], _FIRST, _START, np.array([len(data)], dtype=np.uint64), _A_FILE, None,
         np.array([window[:4]], dtype=np.int32), _FLIPS[window.flips],
         None if full is None else np.array([(*full, window.left, window.top)], dtype=np.int32),
-        out, window.filter, pass_order(), 1,
+        out, window.filter, PASS_ORDER, 1,
     )  # fmt: skip
     pixels: Pixels = out[0]
     return pixels if status[0] == _native.STATUS_OK else None
@@ -88,7 +93,7 @@ def _window_of(whole: Pixels, window: Window) -> Pixels:
     part = whole[y : y + height, x : x + width]
     if window.full is not None:
         source, part = part, np.empty((window.full[1], window.full[0], 3), dtype=np.uint8)
-        _native.resize(np.ascontiguousarray(source), part, window.filter, pass_order())
+        _native.resize(np.ascontiguousarray(source), part, window.filter, PASS_ORDER)
         width, height = window.size
         part = part[window.top : window.top + height, window.left : window.left + width]
     if window.flips & MIRROR:

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from slipstream import _native
 from slipstream.augment.lowering import lower
 from slipstream.augment.rules import qualified_name
 from slipstream.patches import Patches
+from slipstream.run.pictures.late_tensor import is_postponed, late_tensor, values_of
+from slipstream.run.pictures.lazy import window_of
 
 _COMPOSES = {
     "torchvision.transforms.transforms": "__call__",
@@ -61,7 +62,7 @@ def _wrap(kind: Any, original: Any) -> Any:
         transforms, value = compose.transforms, inputs[0]
         for transform in transforms[:place]:
             value = transform(value)
-        tensor, done = _tensor(value, transforms[place : place + 2])
+        tensor, done = _tensor(value, transforms[place : place + 2], len(transforms) - place)
         value = value if tensor is None else tensor
         for transform in transforms[place + done :]:
             value = transform(value)
@@ -79,9 +80,9 @@ def _place_of_tensor(transforms: Any) -> int | None:
     return None
 
 
-def _tensor(picture: Any, transforms: Any) -> tuple[torch.Tensor | None, int]:
+def _tensor(picture: Any, transforms: Any, left: int) -> tuple[torch.Tensor | None, int]:
     """What the first of the transforms makes of a picture, or the first two, and how many that
-    were; none where it is not certain.
+    were; none where it is not certain. `left` are to come, these included.
     """
     try:
         if not isinstance(picture, Image.Image) or picture.mode != "RGB" or _has_hooks(transforms):
@@ -90,15 +91,15 @@ def _tensor(picture: Any, transforms: Any) -> tuple[torch.Tensor | None, int]:
         table = _table_of(transforms[:done])
         if table is None:
             return None, 0
+        if done == left and is_postponed() and (noted := window_of(picture)) is not None:
+            return late_tensor(*noted, table), done
     except Exception:
         return None, 0
     pixels = np.asarray(picture)  # raises what the transform would
     try:
-        out = torch.empty((3, *pixels.shape[:2]), dtype=torch.float32)
-        _native.convert(pixels[None], out.unsqueeze(0).numpy(), table, 1)
+        return values_of(pixels, table), done
     except Exception:
         return None, 0
-    return out, done
 
 
 def _table_of(transforms: Any) -> Any | None:
