@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from slipstream.errors import UsageError
+
 
 def run(
     context: typer.Context,
@@ -52,12 +54,18 @@ def run(
     target = parse_target(context.args, "run")
     wish = Wish(allow, _names(only), _names(skip))
     folder = Path.cwd()
+    if diff and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("--diff is for one process: run it without torchrun.")
     outcome = run_fixed(
         target, wish, dry=dry_run or diff,
         say=lambda line: console.print(f"slipstream: {line}", style="dim"),
     )  # fmt: skip
     sys.stdout.flush()
     print_outcome(outcome, console)
+    if not int(os.environ.get("RANK", "0")):
+        from slipstream.run.diff.suggest import print_suggestions
+
+        print_suggestions(outcome, target, folder, console)
     if diff:
         from slipstream.run.diff.show import diff_of
 
