@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 
@@ -18,14 +17,7 @@ _LINE_EVERY_S = 10.0
 _PATIENCE_S = 10.0
 _LAST_WORDS = 1500
 _TELLING = ("epoch ", "slipstream: ")
-
-
-class Live(Protocol):
-    """Takes what a program is doing, in a few words."""
-
-    def __call__(self, words: str) -> None:
-        """Show it; cheap enough for every line."""
-        ...
+Live = Callable[[str], None]  # takes what a program is doing, in a few words
 
 
 @contextlib.contextmanager
