@@ -2,7 +2,7 @@
 """A vocabulary of 50304: a few rows more than there are words."""
 
 import torch
-from gpu import DEVICE, DTYPE, Batches, Clock, pinned, size
+from gpu import DEVICE, DTYPE, Batches, Clock, size
 from torch.utils.data import DataLoader
 
 WORDS = size(50304, 264)
@@ -28,14 +28,13 @@ class Model(torch.nn.Module):
 torch.manual_seed(0)
 x = torch.randn(size(8192, 32), size(768, 16)).to(DTYPE)
 y = torch.randint(0, 200, (size(8192, 32),))
-loader = DataLoader(Batches(pinned(x), pinned(y)), batch_size=None)
+loader = DataLoader(Batches(x.to(DEVICE), y.to(DEVICE)), batch_size=None)
 model = Model(WORDS, size(768, 16)).to(DEVICE, DTYPE)
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 clock = Clock()
 
-for inputs, labels in loader:
-    x, y = inputs.to(DEVICE, non_blocking=True), labels.to(DEVICE, non_blocking=True)
+for x, y in loader:
     optimizer.zero_grad()
     criterion(model(x), y).backward()
     optimizer.step()

@@ -9,13 +9,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from slipstream.cpu import usable_cores
 from slipstream.doctor.record.models import mode_name
+from slipstream.doctor.record.replay_anomaly import StackOfDepth
 from slipstream.doctor.record.replay_device import on_device
+from slipstream.doctor.record.room import is_there_room
 from slipstream.doctor.record.stopwatch import Stopwatch, Work
 
 if TYPE_CHECKING:
     from slipstream.doctor.record.loop import LoopHooks
 
-_MOST_ELEMENTS = 50_000_000
 _SMALL_BATCH = 2
 _SECONDS_OF_SUSPECTS, _SECONDS_OF_VARIANTS = 2.0, 0.8
 _Entry = tuple[str, Work, Work, dict[str, Any]]
@@ -66,13 +67,14 @@ def _all_variants(hooks: "LoopHooks") -> Iterator[_Entry]:
 def _copyable(hooks: "LoopHooks") -> Iterator[tuple[int, Any, dict[str, Any]]]:
     for number, facts in enumerate(hooks.models.found):
         module = hooks.models.module(number)
-        if module is not None and _can_be_copied(facts):
+        if module is not None and _can_be_copied(facts, module):
             yield number, module, facts
 
 
-def _can_be_copied(facts: dict[str, Any]) -> bool:
+def _can_be_copied(facts: dict[str, Any], module: Any) -> bool:
     return (
-        0 < facts["elements"] <= _MOST_ELEMENTS
+        facts["elements"] > 0
+        and is_there_room(facts["elements"], next(iter(module.parameters())).device.type)
         and not facts["compiled"]
         and not facts["is_distributed"]
         and "OptimizedModule" not in facts["kinds"]
@@ -98,7 +100,7 @@ def _trained(number: int, module: Any, given: Any, hooks: "LoopHooks") -> Iterat
     about = {"model": number}
     now = training_pass(copy.deepcopy(module).train(), given)
     if facts["modes"][mode_name(True, True)]["anomaly"]:
-        yield "anomaly", _switched(now, True), _switched(now, False), about
+        yield from _on_a_stack(number, copy.deepcopy(module).train(), given, hooks)
     if any(call.what == "zero_grad(set_to_none=False)" for call in hooks.calls):
         yield (
             "add-to-zeros",
@@ -115,6 +117,16 @@ def _trained(number: int, module: Any, given: Any, hooks: "LoopHooks") -> Iterat
             parameter.requires_grad_(parameter.requires_grad and name not in unasked)
         facts["unasked"] = len(unasked)
         yield "frozen", now, training_pass(frozen, given), about
+
+
+def _on_a_stack(number: int, model: Any, given: Any, hooks: "LoopHooks") -> Iterator[_Entry]:
+    """Anomaly detection, on and off, with a stack as deep as the script's."""
+    depth = hooks.models.depths.get((number, mode_name(True, True)), 1)
+    stack = StackOfDepth(model, given, depth, hooks.models.autocast_dtype)
+    try:
+        yield "anomaly", stack.with_anomaly(True), stack.with_anomaly(False), {"model": number}
+    finally:
+        stack.close()
 
 
 def _inferred(number: int, module: Any, given: Any, hooks: "LoopHooks") -> Iterator[_Entry]:
@@ -201,14 +213,6 @@ def _like(model: Any, given: Any, in_training: bool) -> Work:
     def run() -> object:
         with torch.inference_mode():
             return model(*args, **kwargs)
-
-    return run
-
-
-def _switched(work: Work, anomaly: bool) -> Work:
-    def run() -> object:
-        with torch.autograd.set_detect_anomaly(anomaly):
-            return work()
 
     return run
 

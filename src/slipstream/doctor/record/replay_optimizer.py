@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from slipstream.doctor.record.room import is_there_room
 from slipstream.doctor.record.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from slipstream.doctor.record.loop import LoopHooks
-
-_MOST_ELEMENTS = 30_000_000
 
 
 def replay_optimizers(hooks: "LoopHooks", watch: Stopwatch) -> list[dict[str, Any]]:
@@ -19,7 +18,7 @@ def replay_optimizers(hooks: "LoopHooks", watch: Stopwatch) -> list[dict[str, An
     for key, optimizer in list(hooks.held_optimizers.items())[:2]:
         facts = hooks.optimizers[key]
         works_singly = not facts["foreach"] and not facts["fused"] and facts["device"] == "cpu"
-        if not facts["is_torchs"] or facts["elements"] > _MOST_ELEMENTS:
+        if not facts["is_torchs"] or not is_there_room(facts["elements"], facts["device"]):
             continue
         if not (works_singly or (facts["foreach"] is False and not facts["fused"])):
             continue

@@ -19,8 +19,8 @@ from slipstream.run.fix import Fix, Situation, Undo
 
 NAME = "fused-optimizer"
 RULE = "for-loop-optimizer"
-_FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 _DEVICES = ("cuda", "cpu")
+_FUSED = {"SGD": _DEVICES, "Adam": _DEVICES, "AdamW": _DEVICES, "Adagrad": ("cpu",)}
 _CHOICES = ("foreach", "fused")
 
 
@@ -203,7 +203,8 @@ def can_be_fused(optimizer: Any, group: dict[str, Any], known: dict[Any, Any]) -
     """Whether the fused form would give the right result for what is there now. `known` are
     strides of parameters whose state was looked at; what has none yet is looked at again.
     """
-    if "fused" not in group or type(optimizer).__name__ not in _FUSED:
+    devices = _FUSED.get(type(optimizer).__name__, ())
+    if "fused" not in group or any(p.device.type not in devices for p in group["params"]):
         return False
     are_new, are_known = [], False
     for parameter in group["params"]:
