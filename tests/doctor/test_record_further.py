@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from slipstream.doctor.record.libraries import time_libraries
 from slipstream.doctor.record.opens import OpenCount, count_opens
 from slipstream.doctor.record.pressure import memory_stall, own_swap, swapped_in
 from slipstream.doctor.record.products import Product, watching_products
+from slipstream.doctor.record.replay_anomaly import StackOfDepth
 from slipstream.doctor.record.replay_products import is_odd, padded
 from slipstream.doctor.record.retained import RetainedGraphs
 from slipstream.doctor.record.rungs import Rungs
@@ -213,3 +215,33 @@ def test_files_are_counted_however_they_are_opened(tmp_path: Path) -> None:
     finally:
         patches.undo()
     assert open is plain
+
+
+class _Deep(torch.nn.Linear):
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        self.depth = len(traceback.extract_stack())
+        self.checked = torch.is_anomaly_enabled()
+        return super().forward(given)
+
+
+def test_anomaly_detection_is_replayed_on_a_stack_as_deep_as_the_scripts() -> None:
+    depths = []
+    for depth in (2, 12):
+        model = _Deep(4, 1)
+        stack = StackOfDepth(model, ((torch.zeros(2, 4),), {}), depth, None)
+        for is_on in (True, False):
+            stack.with_anomaly(is_on)()
+            assert model.checked == is_on
+        stack.close()
+        depths.append(model.depth)
+    assert depths[1] - depths[0] == 10
+    direct = traceback.extract_stack()
+    model(torch.zeros(2, 4))
+    assert depths[0] - 2 == model.depth - len(direct)
+
+
+def test_a_pass_that_fails_on_its_stack_says_so() -> None:
+    stack = StackOfDepth(torch.nn.Linear(3, 1), ((torch.zeros(2, 4),), {}), 1, None)
+    with pytest.raises(RuntimeError):
+        stack.with_anomaly(False)()
+    stack.close()

@@ -17,7 +17,7 @@ from slipstream.doctor.record.inside import (
     is_convolution,
     looking_inside,
 )
-from slipstream.doctor.record.places import users_place
+from slipstream.doctor.record.places import users_depth, users_place
 
 _LOOKED_AT = 3  # calls of a model whose inputs are described; the last of them is kept
 _MOST_HELD = 3
@@ -40,6 +40,7 @@ class ModelFacts:
         self._to_judge: list[int] = []
         self.found: list[dict[str, Any]] = []
         self.given: dict[tuple[int, str], tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self.depths: dict[tuple[int, str], int] = {}  # frames of the script where it is called
         self.insides: dict[int, Inside] = {}
         self.autocast_dtype: torch.dtype | None = None  # on a device, where it was seen
 
@@ -68,6 +69,7 @@ class ModelFacts:
         mode["synced"] += bool(getattr(module, "require_backward_grad_sync", False))
         if mode["calls"] == _LOOKED_AT and number in self._held:
             self.given[number, name] = _without_graph(args), _without_graph(kwargs)
+            self.depths[number, name] = users_depth()
         return number
 
     def look_inside(self, number: int, module: Any) -> AbstractContextManager[Any] | None:

@@ -65,6 +65,22 @@ def users_places(most: int = 4) -> tuple[tuple[CodeType, int], ...]:
     return tuple(found)
 
 
+def users_depth() -> int:
+    """How many frames the stack would have here without us: those of the user's script and of what
+    it calls. Of the frames that lead to the script none is counted where we have started it.
+    """
+    codes: list[CodeType] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        codes.append(frame.f_code)
+        frame = frame.f_back
+    own = [code.co_filename.startswith(_PACKAGE) for code in codes]
+    first = next((at for at in reversed(range(len(codes))) if is_users(codes[at])), None)
+    if first is not None and any(own[first:]):
+        own = own[: first + 1]
+    return own.count(False)
+
+
 def place_of_callable(thing: Any) -> str | None:
     """Where the user's code defines a function, or the class of an object that is called."""
     while hasattr(thing, "__wrapped__") or isinstance(thing, partial):
