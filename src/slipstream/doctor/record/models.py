@@ -18,10 +18,10 @@ from slipstream.doctor.record.inside import (
     looking_inside,
 )
 from slipstream.doctor.record.places import users_depth, users_place
+from slipstream.doctor.record.room import is_there_room
 
 _LOOKED_AT = 3  # calls of a model whose inputs are described; the last of them is kept
 _MOST_HELD = 3
-_MOST_ELEMENTS = 50_000_000  # of a model that is held
 _NOTHING = {"anomaly": 0, "autocast": 0, "synced": 0}  # calls in which it was on
 _DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 
@@ -125,7 +125,8 @@ class ModelFacts:
         self.insides.clear()
 
     def _hold(self, number: int, module: Any) -> None:
-        if not 0 < self.found[number]["elements"] <= _MOST_ELEMENTS:
+        elements = self.found[number]["elements"]
+        if not elements or not is_there_room(elements, next(iter(module.parameters())).device.type):
             return
         self._held[number] = module
         while len(self._held) > _MOST_HELD:

@@ -11,12 +11,12 @@ from slipstream.cpu import usable_cores
 from slipstream.doctor.record.models import mode_name
 from slipstream.doctor.record.replay_anomaly import StackOfDepth
 from slipstream.doctor.record.replay_device import on_device
+from slipstream.doctor.record.room import is_there_room
 from slipstream.doctor.record.stopwatch import Stopwatch, Work
 
 if TYPE_CHECKING:
     from slipstream.doctor.record.loop import LoopHooks
 
-_MOST_ELEMENTS = 50_000_000
 _SMALL_BATCH = 2
 _SECONDS_OF_SUSPECTS, _SECONDS_OF_VARIANTS = 2.0, 0.8
 _Entry = tuple[str, Work, Work, dict[str, Any]]
@@ -67,13 +67,14 @@ def _all_variants(hooks: "LoopHooks") -> Iterator[_Entry]:
 def _copyable(hooks: "LoopHooks") -> Iterator[tuple[int, Any, dict[str, Any]]]:
     for number, facts in enumerate(hooks.models.found):
         module = hooks.models.module(number)
-        if module is not None and _can_be_copied(facts):
+        if module is not None and _can_be_copied(facts, module):
             yield number, module, facts
 
 
-def _can_be_copied(facts: dict[str, Any]) -> bool:
+def _can_be_copied(facts: dict[str, Any], module: Any) -> bool:
     return (
-        0 < facts["elements"] <= _MOST_ELEMENTS
+        facts["elements"] > 0
+        and is_there_room(facts["elements"], next(iter(module.parameters())).device.type)
         and not facts["compiled"]
         and not facts["is_distributed"]
         and "OptimizedModule" not in facts["kinds"]
