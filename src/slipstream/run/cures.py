@@ -20,6 +20,7 @@ CURES = {
     "forced-garbage-collection": "empty-cache",
     "frequent-checkpoint": "async-save",
     "for-loop-optimizer": "fused-optimizer",
+    "parameter-loop": "foreach-loops",
     "thread-count": "threads",
     "channels-last": "channels-last",
     "nchw-on-tensor-cores": "channels-last",
@@ -32,6 +33,6 @@ CURES = {
 
 # Of these, what may round differently.
 NUMERIC = frozenset((
-    "fused-optimizer", "threads", "channels-last", "cudnn-benchmark", "tf32", "autocast",
-    "fold-batchnorm", "compile",
+    "fused-optimizer", "foreach-loops", "threads", "channels-last", "cudnn-benchmark", "tf32",
+    "autocast", "fold-batchnorm", "compile",
 ))  # fmt: skip

@@ -27,7 +27,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
     """Where such inputs were measured to cost time."""
     found = [entry for entry in situation.report["findings"] if entry["rule"] == RULE]
     if not found:
-        return False, "convolutions get what lies side by side"
+        return False, "no convolution gets a view that costs time"
     return True, f"a view that is not contiguous at {found[0]['where']}"
 
 

@@ -34,7 +34,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
     """Where a copy of the model was measured to be faster so."""
     measured = [entry for entry in situation.capture.replays if entry["name"] == "folded"]
     if not measured:
-        return False, "no evaluation with batch norms behind convolutions"
+        return False, "no model that only evaluates has batch norms behind convolutions"
     if not any(compare(entry).is_sure for entry in measured):
         return False, "not measured to be faster"
     return True, f"{measured[0]['folds']} batch norms follow a convolution"

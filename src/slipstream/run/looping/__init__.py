@@ -1,0 +1,1 @@
+"""Loops over parameters that can be done at once."""
