@@ -1,0 +1,240 @@
+"""Training scripts in the style of public ones, as they are and as `slipstream run` runs them.
+
+    python -m benchmarks.running --photos folder/of/jpegs --save FILE
+
+Each script is tried once, as `slipstream run` does; then processes without and with the fixes that
+passed take turns, and their steps are timed when they have settled. What trials cost is not
+counted. Nothing else should run on the machine meanwhile.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.claim import Claim
+from benchmarks.machine import describe_machine
+from slipstream.cli.photos import write_photos
+from slipstream.launch import Target
+from slipstream.run.choose import Wish
+from slipstream.run.launch import run
+from slipstream.run.memory import keeping, not_keeping
+from slipstream.run.situation import diagnosed
+from slipstream.run.speed import Speed, speed_of
+from tests.run.public_runs import FOLDER, SCRIPTS, environment, make_data
+
+_NONE_SLOWER = 0.98
+_INPUT_BOUND = 2.5
+_LOOPS = 1.3
+_PHOTOS = 640
+_LEAST_S = 1e-5
+
+
+@dataclass(frozen=True)
+class Case:
+    """One script with arguments; `seconds` of a window and `warm_up` backward passes before it."""
+
+    name: str
+    file: str
+    arguments: tuple[str, ...] = ()
+    allow: str = "exact"
+    at_least: float = _NONE_SLOWER
+    rounds: int = 2
+    seconds: float = 1.5
+    warm_up: int = 8
+    is_input_bound: bool = False
+
+
+_IMAGENET = ("photos", "--size", "224", "-b", "32", "--dummy", "--epochs", "20", "-p", "10")
+_TOKENS = (
+    "--batch_size=12", "--block_size=64", "--n_layer=4", "--n_head=4", "--n_embd=128",
+    "--gradient_accumulation_steps=1", "--eval_interval=2000", "--max_iters=4000", "--dropout=0.0",
+)  # fmt: skip
+_TABLE = ("--rows", "20000", "--epochs", "40")
+_ELSEWHERE = ("imagenet", "imagenet-workers", "tokens", "tabular", "hugging", "lit")
+CASES = (
+    Case("pictures, no workers", "imagenet", (*_IMAGENET, "-j", "0"), rounds=3, seconds=8.0,
+         warm_up=3, is_input_bound=True),
+    Case("pictures, 2 workers", "imagenet", (*_IMAGENET, "-j", "2"), rounds=3, seconds=8.0,
+         warm_up=4, is_input_bound=True),
+    Case("tokens", "tokens", _TOKENS, rounds=3, seconds=4.0),
+    Case("tokens, numeric", "tokens", _TOKENS, "numeric", _LOOPS, 3, 4.0, 40),
+    Case("tabular", "tabular", _TABLE, rounds=3, seconds=3.0, warm_up=50),
+    Case("tabular, numeric", "tabular", _TABLE, "numeric", _LOOPS, 3, 3.0, 200),
+    *(
+        Case(name, script.path.stem, script.arguments)
+        for name, script in SCRIPTS.items()
+        if name not in _ELSEWHERE
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Of several processes: what steps took, and how much of that was spent waiting for batches."""
+
+    seconds: list[float]
+    waited: list[float]
+
+
+def main() -> None:
+    """Measure, and show what was found beside its targets."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.running")
+    parser.add_argument("--photos", type=Path, help="folder of JPEGs; made if not given")
+    parser.add_argument("--save", type=Path, help="write the numbers and the machine as JSON")
+    parser.add_argument("--only", default="", help="cases whose names begin so: a;b")
+    parser.add_argument("--rounds", type=int, help="turns of each case")
+    options = parser.parse_args()
+    names = [name for name in options.only.split(";") if name]
+    cases = [case for case in CASES if not names or case.name.startswith(tuple(names))]
+    if not cases:
+        parser.error(f"no such case; there are: {'; '.join(case.name for case in CASES)}")
+    save = options.save.absolute() if options.save else None
+    claims: list[Claim] = []
+    console = Console(width=150)
+    with tempfile.TemporaryDirectory(prefix="slipstream-running-") as place:
+        photos = options.photos.absolute() if options.photos else Path(place, "made")
+        if options.photos is None:
+            write_photos(photos, 200)
+        files = sorted(path for path in photos.rglob("*") if path.suffix.lower() in _ENDINGS)
+        if not files:
+            parser.error(f"no JPEGs below {photos}")
+        for case in cases:
+            print(f"{case.name} …", file=sys.stderr)
+            folder = Path(place, case.name.replace(" ", "-"))
+            folder.mkdir()
+            if case.is_input_bound:
+                _sort_into_classes(files, folder / "photos" / "train")
+            claims += measure(case, folder, options.rounds or case.rounds)
+    machine = describe_machine()
+    _show(claims, f"{machine['processor']}, {machine['cores']} cores", console)
+    if save:
+        report = {"machine": machine, "claims": [claim.as_dict() for claim in claims]}
+        save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+_ENDINGS = {".jpg", ".jpeg"}
+
+
+def measure(case: Case, folder: Path, rounds: int) -> list[Claim]:
+    """Claims about one script, which finds its data in the folder."""
+    make_data(folder)
+    known = folder / "known"
+    known.mkdir()
+    try:
+        fixes = _fixes_that_pass(case, folder, known)
+    except Exception as error:
+        return [Claim(case.name, None, f"{type(error).__name__}: {error}", case.at_least)]
+    runs: dict[str, list[Steps]] = {"as it is": [], "fixed": []}
+    for number in range(rounds):
+        ways = list(runs)
+        for way in ways if number % 2 == 0 else reversed(ways):
+            runs[way].append(_run(case, folder, known, fixes if way == "fixed" else ()))
+    before, after = (_joined(runs[way]) for way in ("as it is", "fixed"))
+    speed = speed_of(before.seconds, after.seconds)
+    what = ", ".join(fixes) or "no fix"
+    claims = [_claim(case.name, speed, what, case.at_least)]
+    if case.is_input_bound:
+        bound = speed_of(*input_bound(before, after))
+        claims.append(_claim(f"{case.name}: input-bound part", bound, what, _INPUT_BOUND))
+    return claims
+
+
+def input_bound(before: Steps, after: Steps) -> tuple[list[float], list[float]]:
+    """What steps take beyond their own computing, which is what they took without waiting.
+
+    >>> input_bound(Steps([3.0], [2.0]), Steps([1.5], [0.1]))
+    ([2.0], [0.5])
+    """
+    computing = statistics.fmean(
+        second - wait for second, wait in zip(before.seconds, before.waited, strict=True)
+    )
+    return before.waited, [max(second - computing, _LEAST_S) for second in after.seconds]
+
+
+def _claim(what: str, speed: Speed | None, fixes: str, at_least: float) -> Claim:
+    if speed is None:
+        return Claim(what, None, "too few steps", at_least)
+    numbers = f"{speed.low:.2f} to {speed.high:.2f}; {speed.after:.2f} against {speed.before:.2f}/s"
+    return Claim(what, speed.ratio, f"{numbers}; {fixes}", at_least)
+
+
+def _fixes_that_pass(case: Case, folder: Path, known: Path) -> tuple[str, ...]:
+    before = Path.cwd()
+    variables = dict(os.environ)
+    os.chdir(folder)
+    os.environ["PYTHONPATH"] = environment()["PYTHONPATH"]
+    try:
+        script = str(FOLDER / f"{case.file}.py")
+        outcome = run(Target(script, case.arguments), Wish(case.allow), dry=True)
+    finally:
+        os.chdir(before)
+        os.environ.clear()
+        os.environ.update(variables)
+    assert outcome.situation is not None
+    diagnosed(outcome.situation.capture, known)
+    return tuple(fix.name for fix in outcome.fixes if fix.state == "applied")
+
+
+def _run(case: Case, folder: Path, known: Path, fixes: Sequence[str]) -> Steps:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        for entry in folder.iterdir():
+            Path(place, entry.name).symlink_to(entry)
+        spec = folder.parent / "spec.json"
+        spec.write_text(
+            json.dumps({
+                "script": str(FOLDER / f"{case.file}.py"), "arguments": case.arguments,
+                "fixes": fixes, "known": str(known), "seconds": case.seconds,
+                "warm_up": case.warm_up,
+            })
+        )  # fmt: skip
+        variables = {**os.environ, "PYTHONPATH": environment()["PYTHONPATH"]}
+        variables = keeping(variables) if "kept-memory" in fixes else not_keeping(variables)
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.running_child", str(spec)], cwd=place, check=True,
+            env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        seen = json.loads(spec.read_text())
+    steps, waits = (
+        [after - before for before, after in itertools.pairwise(seen[name])][case.warm_up :]
+        for name in ("ends", "waited")
+    )
+    return Steps(steps, waits)
+
+
+def _joined(runs: list[Steps]) -> Steps:
+    return Steps(
+        [second for steps in runs for second in steps.seconds],
+        [wait for steps in runs for wait in steps.waited],
+    )
+
+
+def _sort_into_classes(files: list[Path], folder: Path) -> None:
+    for number in range(_PHOTOS):
+        place = folder / f"class{number % 10}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number:05d}.jpg").symlink_to(files[number % len(files)])
+
+
+def _show(claims: list[Claim], title: str, console: Console) -> None:
+    table = Table(title=title)
+    for name in ("ratio", "target", "met", "script", "interval; steps; fixes"):
+        table.add_column(name, justify="right" if name in ("ratio", "target") else "left")
+    for claim in claims:
+        met = "" if claim.met is None else "yes" if claim.met else "no"
+        table.add_row(claim.shown_value, claim.shown_target, met, claim.what, claim.numbers)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

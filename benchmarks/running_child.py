@@ -1,0 +1,86 @@
+"""The process that `benchmarks.running` measures: a script with some fixes, or none, and a clock.
+
+    python -m benchmarks.running_child SPEC
+
+It does what `slipstream run` does when the trials are over, and no more.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from slipstream.launch import Target, WindowEnded, run_target
+from slipstream.loader.iterator import LoaderIterator
+from slipstream.patches import Patches
+from slipstream.run.apply import apply_all
+from slipstream.run.child import seed_all
+from slipstream.run.situation import load_situation
+
+
+class Clock:
+    """When backward passes ended, and how long the loop had waited for batches until then."""
+
+    def __init__(self, seconds: float, warm_up: int) -> None:
+        self.ends: list[float] = []
+        self.waited: list[float] = []
+        self._seconds, self._warm_up = seconds, warm_up
+        self._wait = 0.0
+        self._is_inside = False
+        self._patches = Patches()
+
+    def start(self) -> None:
+        """Before the script."""
+        self._patches.replace(torch.autograd, "backward", self._wrap_backward)
+        for kind in (_BaseDataLoaderIter, LoaderIterator):
+            self._patches.replace(kind, "__next__", self._wrap_next)
+
+    def _wrap_backward(self, original: Any) -> Any:
+        def backward(*args: Any, **kwargs: Any) -> None:
+            if len(self.ends) > self._warm_up:
+                took = time.perf_counter() - self.ends[self._warm_up]
+                if took > self._seconds:
+                    raise WindowEnded
+            original(*args, **kwargs)
+            self.ends.append(time.perf_counter())
+            self.waited.append(self._wait)
+
+        return backward
+
+    def _wrap_next(self, original: Any) -> Any:
+        def next_batch(iterator: Any) -> Any:
+            if self._is_inside:
+                return original(iterator)
+            self._is_inside = True
+            began = time.perf_counter()
+            try:
+                return original(iterator)
+            finally:
+                self._wait += time.perf_counter() - began
+                self._is_inside = False
+
+        return next_batch
+
+
+def main() -> None:
+    """Run what the file says; the clock's times replace it."""
+    file = Path(sys.argv[1])
+    spec = json.loads(file.read_text())
+    seed_all(0)
+    if spec["fixes"]:
+        apply_all(spec["fixes"], load_situation(Path(spec["known"])))
+    clock = Clock(spec["seconds"], spec["warm_up"])
+    clock.start()
+    ran = run_target(Target(spec["script"], tuple(spec["arguments"])))
+    file.write_text(
+        json.dumps({"ended": ran.ended, "ends": clock.ends, "waited": clock.waited}),
+        encoding="utf-8",
+    )
+
+
+if __name__ == "__main__":
+    main()

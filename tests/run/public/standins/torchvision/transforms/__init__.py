@@ -1,0 +1,1 @@
+from torchvision.transforms.transforms import *  # noqa: F403

@@ -1,0 +1,127 @@
+"""Scripts in the style of public ones do the same with exact fixes: what they print and what they
+write is equal, bit for bit.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slipstream.run.apply import FIXES
+from tests.run.public_runs import (
+    SCRIPTS,
+    Run,
+    Script,
+    Server,
+    is_there,
+    make_data,
+    run_fixed,
+    run_plain,
+)
+
+pytestmark = pytest.mark.timeout(300)
+EXACT = tuple(fix.name for fix in FIXES if fix.kind == "E")
+# It is a variable that a process starts with.
+APPLIED = tuple(name for name in EXACT if name != "kept-memory")
+SMALL = [script for script in SCRIPTS.values() if not script.needs]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def plain(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    """What scripts do as they are; each is run when it is first asked for."""
+
+    class Runs(dict[str, Run]):
+        def __missing__(self, name: str) -> Run:
+            folder = tmp_path_factory.mktemp(name)
+            make_data(folder)
+            self[name] = server.run(SCRIPTS[name], folder)
+            return self[name]
+
+    yield Runs()
+
+
+def assert_same(before: Run, after: Run) -> None:
+    assert before.exit_code == 0, before.complained
+    assert after.exit_code == 0, after.complained
+    assert after.failures == {}
+    assert before.printed and after.printed == before.printed
+    assert after.files == before.files
+
+
+@pytest.mark.parametrize("script", SMALL, ids=lambda script: script.name)
+def test_all_exact_fixes_at_once(
+    script: Script, server: Server, plain: dict[str, Run], tmp_path: Path
+) -> None:
+    make_data(tmp_path)
+    before = plain[script.name]
+    after = server.run(script, tmp_path, APPLIED)
+    assert_same(before, after)
+    assert set(after.complained.splitlines()) <= set(before.complained.splitlines())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fix", APPLIED)
+@pytest.mark.parametrize("script", SMALL, ids=lambda script: script.name)
+def test_each_exact_fix_alone(
+    script: Script, fix: str, server: Server, plain: dict[str, Run], tmp_path: Path
+) -> None:
+    make_data(tmp_path)
+    assert_same(plain[script.name], server.run(script, tmp_path, (fix,)))
+
+
+@pytest.mark.slow
+def test_the_whole_command_on_pictures(plain: dict[str, Run], tmp_path: Path) -> None:
+    make_data(tmp_path)
+    after = run_fixed(SCRIPTS["imagenet"], tmp_path)
+    assert_same(plain["imagenet"], after)
+    assert after.became("native-pictures") == "applied"
+    assert "24 batches and " in after.report["checked"]
+    assert after.complained.count("You have chosen to seed training.") == 1
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = SCRIPTS["logged"]
+    folders = [tmp_path / name for name in ("plain", "fixed")]
+    for folder in folders:
+        folder.mkdir()
+        make_data(folder)
+        run_plain(script, folder)
+    monkeypatch.setenv("EPOCHS", "4")
+    before, after = run_plain(script, folders[0]), run_fixed(script, folders[1])
+    assert before.printed[0] == "resumed at epoch 2, step 60"
+    assert_same(before, after)
+    for name in ("runs/latest.pt", "runs/train.log", "runs/first/events.out.tfevents.0"):
+        one, other = ((folder / name).read_bytes() for folder in folders)
+        assert one == other or name.endswith(".log")
+        assert one.count(b"resumed") == other.count(b"resumed")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=lambda script: script.name)
+def test_the_whole_command(script: Script, tmp_path: Path) -> None:
+    if not is_there(script):
+        pytest.skip(f"{script.needs} is not installed: it is tried where it is")
+    runs = []
+    for name in ("plain", "fixed"):
+        folder = tmp_path / name
+        folder.mkdir()
+        make_data(folder)
+        runs.append(run_plain(script, folder) if name == "plain" else run_fixed(script, folder))
+    assert_same(*runs)
+    assert not [entry for entry in runs[1].report["fixes"] if entry["state"] == "undone"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script", SMALL, ids=lambda script: script.name)
+def test_the_whole_command_with_rounding(script: Script, tmp_path: Path) -> None:
+    make_data(tmp_path)
+    after = run_fixed(script, tmp_path, "--allow", "numeric")
+    assert after.exit_code == 0, after.complained
+    assert "failed and is off" not in after.complained
