@@ -39,12 +39,20 @@ def speed_up(*names: str) -> None:
         raise UsageError(
             f"speed_up cannot do {', '.join(map(repr, unknown))}; it can: {', '.join(known)}."
         )
-    if multiprocessing.parent_process() is not None:
+    if _is_started_by_another():
         return
     if not _in_place:
         atexit.register(_take_away)
     wanted = [name for name in known if name in names and name not in _in_place]
     _in_place.update(apply_all(wanted, _unknown_script()))
+
+
+def _is_started_by_another() -> bool:
+    """Whether this is a process of multiprocessing, or becomes one: while it loads the script, it
+    does not know its parent yet.
+    """
+    becomes = getattr(multiprocessing.current_process(), "_inheriting", False)
+    return becomes or multiprocessing.parent_process() is not None
 
 
 def _unknown_script() -> "Situation":
