@@ -65,6 +65,8 @@ class Reading:
         self._watched = self._watched_busy = 0
         self._period = 1
         self.own_ns = 0  # what watching took beside the batches
+        # Of a worker: before it reads, around its first batch, and for one of its letters.
+        self.own_parts = {"set_up": 0, "first": 0, "write": 0}
         self.watch_samples: Callable[[bool], None] = lambda watched: None
 
     def sample(self) -> None:
@@ -107,7 +109,10 @@ class Reading:
             if isinstance(index, (list, tuple)):
                 process.samples += len(index)
             self.write(end)
-            self.own_ns += _wall() - entered - (end - start)
+            own = _wall() - entered - (end - start)
+            self.own_ns += own
+            if process.batch_count == 1:
+                self.own_parts["first"] = own
 
     def _fetch_unwatched(self, function: Callable[[Any], Any], index: Any) -> Any:
         log, stage = self.log, self.log.current
@@ -152,9 +157,11 @@ class Reading:
             self._measure_memory(now)
         if self._mailbox is not None and (now - self._written > _WRITE_NS or force):
             self._written = now
+            start = _wall()
             text = json.dumps(dataclasses.asdict(self.finished()), separators=(",", ":"))
             if not self._mailbox.write(text.encode()):
                 del self.process.batches[: len(self.process.batches) // 2]
+            self.own_parts["write"] = _wall() - start
 
     def finished(self) -> Process:
         """What is known so far."""
@@ -170,7 +177,7 @@ class Reading:
             process.folders = self._opened.folders
         process.threads = counters.threads()
         process.library_threads = library_threads()
-        process.facts = {
+        process.facts |= {
             "sample_shape": self.sample_shape,
             "transforms": self.log.transforms,
             "pictures": self.log.pictures,
@@ -178,6 +185,8 @@ class Reading:
             "call_ns": round(self.log.call_ns * self._watched / max(1, process.batch_count)),
             "filesystems": _filesystems(process.folders),
         }
+        if self._mailbox is not None:
+            process.facts["watching_ns"] = dict(self.own_parts)
         return process
 
     def _of_all_batches(self, times: StageTimes) -> StageTimes:

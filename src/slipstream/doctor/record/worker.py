@@ -56,6 +56,7 @@ def worker_loop(*args: Any, **kwargs: Any) -> None:
 
     _DatasetKind.create_fetcher = staticmethod(create_timed)  # type: ignore[method-assign]
     reading.sample()
+    reading.own_parts["set_up"] = time.perf_counter_ns() - began
     try:
         _torch_loop(*args, **kwargs)
     finally:

@@ -46,18 +46,33 @@ def _of_loader(case: Case, loader: Loader) -> Restarts | None:
     if not starts or not firsts:
         return None
     batch_ms = _batch_ms(case, loader)
+    before, behind = _watching_ms(case, loader)
     # Of workers that are there already the first batch is awaited, too.
     again = starts[1:] or starts
     extra = sum(again) / len(again)
     first = firsts[1:] or firsts
-    extra += max(0.0, sum(first) / len(first) - batch_ms)
+    extra += max(0.0, sum(first) / len(first) - batch_ms - before)
     if ends:
-        extra += sum(ends) / len(ends)
+        extra += max(0.0, sum(ends) / len(ends) - behind)
     loop = case.loading
     steps = float(loader.length or len(waits))
     if loop is not None and loop.loader.id != loader.id:
         steps = len(case.attribution.steps) / len(starts)
     return Restarts(loader, len(starts), extra, steps)
+
+
+def _watching_ms(case: Case, loader: Loader) -> tuple[float, float]:
+    """What a worker does for us before its first batch is given away, and when it ends."""
+    known = [
+        process.facts["watching_ns"]
+        for process in case.capture.processes
+        if process.loader == loader.id and "watching_ns" in process.facts
+    ]
+    if not known:
+        return 0.0, 0.0
+    before = sum(parts["set_up"] + parts["first"] for parts in known)
+    behind = sum(parts["write"] for parts in known)
+    return before * 1e-6 / len(known), behind * 1e-6 / len(known)
 
 
 def _batch_ms(case: Case, loader: Loader) -> float:
