@@ -19,7 +19,7 @@ from slipstream.run.fixes import empty_cache as empty_cache_fix
 from slipstream.run.fixes.fused_optimizer import best_way
 
 Changes = list[Edit | TopLine]
-_FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
+_FUSED = ("SGD", "Adam", "AdamW")
 _FILLED = "zero_grad(set_to_none=False)"
 
 

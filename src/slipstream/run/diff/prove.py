@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slipstream.launch import Target
-from slipstream.run.check import compared, first_difference
+from slipstream.run.check import Reference, first_difference
 from slipstream.run.diff.make import Patch, make_patch
 from slipstream.run.diff.workspace import Workspace
 from slipstream.run.fix import Situation
@@ -15,9 +15,11 @@ from slipstream.run.outcome import Outcome
 from slipstream.run.situation import diagnosed
 from slipstream.run.speed import Speed, compare_speed
 from slipstream.run.speed_up import NOT_HERE
+from slipstream.run.trace import Trace
 from slipstream.run.trial import Trial, try_out
 
 _SLOWER = 0.98
+_MOST_RUNS = 3
 _MODULE = "slipstream.run.diff.patched"
 
 
@@ -33,6 +35,7 @@ class Proof:
             fix.name for fix in outcome.fixes if fix.state == "applied" and fix.kind == "N"
         )
         self._original: Trial | None = None
+        self._others: list[Trace] | None = None  # of the same script
         self.checked = ""
         self.speed: Speed | None = None
 
@@ -54,25 +57,32 @@ class Proof:
         if not original.is_good:
             return "the script did not get through its first steps once more"
         if not changed.is_good:
-            return f"the script fails with it: {changed.said.strip().rpartition(chr(10))[2]}"
+            return f"the script fails with it: {changed.last_words}"
         assert original.trace is not None and changed.trace is not None
-        difference = first_difference(original.trace, changed.trace)
-        if difference is not None and not self._differs_by_itself(original):
+        reference = Reference((original.trace,))
+        difference = reference.fault(changed.trace)
+        if difference is not None:
+            # Its own runs may differ as well.
+            reference = self._reference(original.trace)
+            difference = reference.fault(changed.trace)
+        if difference is not None:
             return str(difference)
-        batches, losses = compared(original.trace, changed.trace)
-        self.checked = (
-            f"{batches} batches and {losses} losses of the changed script are the same, bit for bit"
-            if difference is None
-            else "the script's own runs differ, so the changed one could not be compared"
-        )
+        self.checked = f"the changed script: {reference.compared(changed.trace)}"
         self.speed = compare_speed(original.trace, changed.trace)
         return None
 
-    def _differs_by_itself(self, original: Trial) -> bool:
-        again = self._try_original() if self._situation.on_device else original
-        if again.trace is None or original.trace is None:
-            return False
-        return first_difference(original.trace, again.trace) is not None
+    def _reference(self, first: Trace) -> Reference:
+        """Of some runs where they differ, of two where they do not."""
+        if self._others is None:
+            self._others = []
+            while len(self._others) < _MOST_RUNS - 1:
+                again = self._try_original()
+                if again.trace is None or not again.is_good:
+                    break
+                self._others.append(again.trace)
+                if first_difference(first, again.trace) is None:
+                    break
+        return Reference((first, *self._others))
 
     def _try_original(self) -> Trial:
         with tempfile.TemporaryDirectory(prefix="slipstream-diff-") as place:
