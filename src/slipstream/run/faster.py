@@ -1,6 +1,5 @@
 """`faster`: exact fixes of `slipstream run` for a block of code, such as a cell of a notebook."""
 
-import time
 import warnings
 from collections.abc import Sequence
 from io import StringIO
@@ -50,7 +49,6 @@ class faster:
         self._undo = apply_all([fix.name for fix in self._fixes], self._situation)
         self._follower = Follower()
         self._follower.start()
-        self._began = time.perf_counter()
         return self
 
     def __exit__(
@@ -58,7 +56,6 @@ class faster:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         """Up to here; raises what a fix could not finish, such as a file that was not written."""
-        seconds = time.perf_counter() - self._began
         self._follower.stop()
         failures = []
         while self._undo:
@@ -67,13 +64,13 @@ class faster:
                 undo()
             except Exception as failure:
                 failures.append(failure)
-        self.outcome = self._outcome(seconds)
+        self.outcome = self._outcome()
         if failures and error is None:
             raise failures[0]
         for unfinished in failures:
             warnings.warn(f"slipstream: {unfinished}", stacklevel=2)
 
-    def _outcome(self, seconds: float) -> "Outcome":
+    def _outcome(self) -> "Outcome":
         from slipstream.run.outcome import FixOutcome, Outcome, State
 
         known = self._situation
@@ -83,10 +80,9 @@ class faster:
             state: State = "undone" if why else "applied"
             notes = known.notes.get(fix.name, [])
             fixes.append(FixOutcome(fix.name, fix.kind, state, why or fix.what, notes))
-        steps = self._follower.steps
         return Outcome(
             script="with slipstream.faster()", fixes=fixes, checked=_CHECKED, situation=known,
-            steps_per_s=steps / seconds if steps else None,
+            steps_per_s=self._follower.per_s,
         )  # fmt: skip
 
     def __str__(self) -> str:

@@ -71,6 +71,13 @@ class Follower:
         self._look(at_end=True)
         return self.trace
 
+    @property
+    def per_s(self) -> float | None:
+        """Steps per second from the first to the last, all that lies between them included."""
+        if self.steps < 2 or self.last_end <= self.trace.ends[0]:
+            return None
+        return (self.steps - 1) / (self.last_end - self.trace.ends[0])
+
     def _patch(self) -> None:
         for kind in (_BaseDataLoaderIter, LoaderIterator):
             self._patches.replace(kind, "__next__", self._wrap_next)

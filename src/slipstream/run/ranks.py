@@ -108,9 +108,10 @@ class StoreRanks(Ranks):
 def find_ranks(purpose: str) -> Ranks:
     """Of this process, by what torchrun has put into its environment."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world < 2:
+    has_agent = os.environ.get(_AGENT) == "True"
+    if world < 2 and not has_agent:
         return Ranks()
-    if os.environ.get(_AGENT) != "True":
+    if not has_agent:
         raise UsageError(
             "Several ranks are tried together where torchrun has started them:"
             " torchrun … -m slipstream run train.py ARGS."

@@ -1,7 +1,6 @@
 """The run itself: with the fixes that have passed, and still compared with its trials at first."""
 
 import contextlib
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,14 +60,12 @@ class _Real:
         self._undo = apply_all(tried.names, self._situation)
         follower = Follower(expected=self._expected(), at_difference=self._leave)
         follower.start()
-        began = time.perf_counter()
         ran = run_target(self._target)
-        seconds = time.perf_counter() - began
         follower.stop()
         self._take_away()
         outcome = outcome_of(self._target, tried, self._situation)
         outcome.exit_code = ran.exit_code or int(self._failed_to_undo)
-        outcome.steps_per_s = follower.steps / seconds if follower.steps else None
+        outcome.steps_per_s = follower.per_s
         self._hear_others(outcome)
         return outcome
 
