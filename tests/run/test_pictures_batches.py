@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from slipstream.run.pictures import batches as batches_module
 from slipstream.run.pictures.late_tensor import is_late, late_tensor, postponed
 from slipstream.run.pictures.source import Source
 from slipstream.run.pictures.window import Window
@@ -182,3 +183,20 @@ def test_nothing_is_late_outside_of_a_batch(tmp_path: Path) -> None:
         assert not is_late(dataset[0][0])
         with postponed():
             assert is_late(dataset[0][0])
+
+
+class Threads(Dataset[Any]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return batches_module._threads_here()
+
+
+def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches_module, "usable_cores", lambda: 6)
+    batches_module._threads_of_worker.cache_clear()
+    for workers, threads in ((1, 6), (2, 3), (0, torch.get_num_threads())):
+        (batch,) = DataLoader(Threads(), batch_size=4, num_workers=workers)
+        assert batch.tolist() == [threads] * 4
+    batches_module._threads_of_worker.cache_clear()

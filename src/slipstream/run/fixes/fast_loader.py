@@ -11,9 +11,9 @@ from slipstream.doctor.record.places import users_place
 from slipstream.loader.loader import Loader
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.loading.keeping import begin, forget_all
 from slipstream.run.loading.rows import RowsFetcher, suits, way_to_rows
-from slipstream.run.loading.slot_queue import SlotQueue
-from slipstream.run.loading.workers import SlotIterator, why_not_slots
+from slipstream.run.loading.workers import why_not_slots
 
 NAME = "fast-loader"
 
@@ -39,16 +39,18 @@ def apply(situation: Situation) -> Undo:
         def get_iterator(loader: Any) -> Any:
             if isinstance(loader, Loader) or NAME in situation.failures or why_not_slots(loader):
                 return original(loader)
+            where = users_place()
+
+            def say(line: str) -> None:
+                situation.note(NAME, f"DataLoader at {where}: {line}")
+
             try:
-                slots = SlotQueue(loader.num_workers)
+                iterator = begin(loader, say)
             except OSError as error:
                 situation.give_up(NAME, error)
                 return original(loader)
-            situation.note(
-                NAME, f"DataLoader at {users_place()}: batches come in shared memory, used again"
-            )
-            loader.check_worker_number_rationality()
-            return SlotIterator(loader, slots)
+            say("batches come in shared memory, used again")
+            return iterator
 
         return get_iterator
 
@@ -70,7 +72,12 @@ def apply(situation: Situation) -> Undo:
 
     patches.replace(DataLoader, "_get_iterator", wrap_get)
     patches.replace(_DatasetKind, "create_fetcher", wrap_create)
-    return patches.undo
+
+    def undo() -> None:
+        patches.undo()
+        forget_all()
+
+    return undo
 
 
 FIX = Fix(

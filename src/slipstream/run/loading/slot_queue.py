@@ -5,6 +5,7 @@ that batch. This queue does what theirs does, for workers that are forked.
 """
 
 import contextlib
+import mmap
 import os
 import pickle
 import queue
@@ -25,6 +26,8 @@ from slipstream.loader.memory import Bytes, Forks, Leases, map_shared
 from slipstream.loader.parcel import place, unwrap, wrap
 from slipstream.loader.wire import Closed, Wire
 from slipstream.loader.worker import DROP, SLOT, Slots
+from slipstream.run.loading.seeding import seed_worker
+from slipstream.run.loading.watch import Watch
 from slipstream.run.pictures.batches import LateCollate
 
 _ITEM = 10
@@ -43,6 +46,9 @@ class SlotQueue:
         self._arrived: deque[Any] = deque()
         self._wake, self._waker = os.pipe()
         self._writer: _Writer | None = None
+        # What the workers are made from; and who of them has found it changed.
+        self.watch: Watch | None = None
+        self._changes = mmap.mmap(-1, workers)
         # A worker's collate and its own queue share slots; and so does a thread that pins.
         self._lock = threading.Lock()
         self._close = weakref.finalize(
@@ -84,6 +90,15 @@ class SlotQueue:
                 self._arrived.extend(readers[descriptor].read())
         return bool(ready)
 
+    def forget_changes(self) -> None:
+        """Before workers are asked."""
+        # One that does not answer as expected has changed.
+        self._changes[:] = b"\1" * len(self._changes)
+
+    def has_changes(self) -> bool:
+        """Whether one of them has found any."""
+        return any(self._changes[:])
+
     def close(self) -> None:
         """Let go of the sockets, in whichever process."""
         self._close()
@@ -101,7 +116,18 @@ class SlotQueue:
             self._local.append(item)
             os.write(self._waker, b"!")
             return
+        if self.watch is not None and isinstance(item[0], torch_worker._ResumeIteration):
+            self._begin_again(item[0].seed, self.watch)
         self.writer().put(item)
+
+    def _begin_again(self, seed: int | None, watch: Watch) -> None:
+        """The loop asks, or tells the seed of its next pass."""
+        info = torch_worker.get_worker_info()
+        assert info is not None
+        if seed is None:
+            self._changes[info.id] = 0 if watch.is_same_throughout() else 1
+        else:
+            seed_worker(seed)
 
     def writer(self) -> "_Writer":
         """This worker's end."""

@@ -2,9 +2,12 @@
 
 import multiprocessing
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils.data._utils.worker as torch_worker
+from torch._C import _remove_worker_pids, _set_worker_pids
 from torch.utils.data import DataLoader, MapDataPipe, default_collate
 from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter
 
@@ -14,18 +17,75 @@ from slipstream.run.loading.slot_queue import SlotCollating, SlotQueue
 class SlotIterator(_MultiProcessingDataLoaderIter):
     """Does all that torch's does. Indices, seeds, workers and errors are torch's business."""
 
-    def __init__(self, loader: DataLoader[Any], slots: SlotQueue) -> None:
-        super().__init__(_Disguise(loader, slots))
+    def __init__(
+        self, loader: DataLoader[Any], slots: SlotQueue,
+        at_end: Callable[["SlotIterator"], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`at_end` is given another iterator with the same workers, which wait, when all batches
+        were given; without it they end.
+        """
+        super().__init__(_Disguise(loader, slots, stays=at_end is not None))
         slots.forget_workers_ends()
+        self._slots, self._at_end = slots, at_end
         kind = _MultiProcessingDataLoaderIter.__name__
         self._profile_name = f"enumerate(DataLoader)#{kind}.__next__"
+
+    def _next_data(self) -> Any:
+        try:
+            return super()._next_data()  # type: ignore[no-untyped-call]
+        except StopIteration:
+            if self._at_end is not None:
+                self._at_end(self._successor())
+            raise
+
+    def _successor(self) -> "SlotIterator":
+        successor = SlotIterator.__new__(SlotIterator)
+        successor.__dict__.update(vars(self))
+        self.__class__ = _Ended  # type: ignore[assignment]
+        # torch raises where one of them dies; while they wait, that is nobody's loss.
+        _remove_worker_pids(id(self))
+        successor._worker_pids_set = False
+        return successor
+
+    def are_same(self) -> bool:
+        """Whether all workers have the dataset as they were given it. They have nothing to do."""
+        self._slots.forget_changes()
+        self._tell(None)
+        return not self._slots.has_changes()
+
+    def begin_from(self, base_seed: int) -> None:
+        """Workers draw what new ones would that have this seed."""
+        self._base_seed = base_seed
+        self._tell(base_seed)
+        pids = tuple(worker.pid for worker in self._workers if worker.pid is not None)
+        _set_worker_pids(id(self), pids)
+        self._worker_pids_set = True
+
+    def _tell(self, seed: int | None) -> None:
+        for index_queue in self._index_queues:
+            index_queue.put(torch_worker._ResumeIteration(seed))
+        answers = 0
+        while answers < self._num_workers:
+            number, _ = self._get_data()  # type: ignore[no-untyped-call]
+            answers += isinstance(number, torch_worker._ResumeIteration)
+
+
+class _Ended(_MultiProcessingDataLoaderIter):
+    """One whose workers are another's now."""
+
+    def _next_data(self) -> Any:
+        raise StopIteration
+
+    def __del__(self) -> None:
+        """Nothing is left to do."""
 
 
 class _Disguise:
     """The loader as torch's iterator sees it while it is made."""
 
-    def __init__(self, loader: DataLoader[Any], slots: SlotQueue) -> None:
+    def __init__(self, loader: DataLoader[Any], slots: SlotQueue, *, stays: bool) -> None:
         self._loader = loader
+        self.persistent_workers = stays or loader.persistent_workers
         self.multiprocessing_context = _Context(loader.multiprocessing_context, slots)
         self.collate_fn: Any = loader.collate_fn
         if loader._auto_collation and self.collate_fn is default_collate:

@@ -1,13 +1,17 @@
 """Batches of late tensors: decoded by all threads at once, into the memory of the batch."""
 
 import itertools
+import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
 from slipstream import _native
+from slipstream.cpu import usable_cores
 from slipstream.loader.collating import SlotCollate
 from slipstream.loader.memory import ALIGNMENT, Bytes, tensor_at
 from slipstream.run.pictures.late_tensor import is_late, note_collated, notes_of, settle
@@ -21,7 +25,7 @@ class LateCollate(SlotCollate):
 
     def __init__(self, slot: Bytes | None, threads: int | None = None) -> None:
         super().__init__(slot)
-        self._threads = threads or torch.get_num_threads()
+        self._threads = threads or _threads_here()
 
     def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
         late = [*map(is_late, tensors)]
@@ -44,6 +48,18 @@ class LateCollate(SlotCollate):
         out = tensor_at(self._slot, self._used, torch.float32, shape)
         self._used += align(nbytes, ALIGNMENT)
         return out
+
+
+def _threads_here() -> int:
+    """The loop waits, and has torch's; workers divide what cores there are."""
+    info = get_worker_info()
+    return torch.get_num_threads() if info is None else _threads_of_worker(info.num_workers)
+
+
+@cache
+def _threads_of_worker(workers: int) -> int:
+    cores = usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, cores // workers)
 
 
 def _kind(notes: tuple[Source, Window, Any]) -> tuple[Any, ...]:

@@ -1,0 +1,112 @@
+"""Workers that live on from one pass over a loader to the next, where nobody can tell.
+
+torch starts workers anew for every pass, with the dataset as it is then and with seeds drawn for
+that pass. Those of the pass before are as good if the dataset is what it was when they were
+started, in the loop's process and in theirs, and if they begin from the new seeds.
+"""
+
+import operator
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from slipstream.run.loading.slot_queue import SlotQueue
+from slipstream.run.loading.watch import Watch
+from slipstream.run.loading.workers import SlotIterator
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class _Crew:
+    """Workers that have nothing to do, and what they were started for."""
+
+    iterator: SlotIterator
+    watch: Watch
+    settings: tuple[Any, ...]
+    owner: int
+
+
+_idle: weakref.WeakKeyDictionary[DataLoader[Any], _Crew] = weakref.WeakKeyDictionary()
+_off: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+
+
+def begin(loader: DataLoader[Any], say: Say) -> Any:
+    """A pass over the loader, by workers that live already if there are any. Raises `OSError`
+    where there is no shared memory.
+    """
+    crew = _idle.pop(loader, None)
+    if crew is not None:
+        if _goes_on(crew, loader):
+            say("workers live on from one epoch to the next")
+            crew.iterator._reset(loader, first_iter=True)
+            return crew.iterator
+        _off.add(loader)
+        crew.iterator._shutdown_workers()
+    slots = SlotQueue(loader.num_workers)
+    watch = _watch(loader)
+    slots.watch = watch
+    loader.check_worker_number_rationality()
+    if watch is None:
+        return SlotIterator(loader, slots)
+    settings, owner, reference = _settings(loader), os.getpid(), weakref.ref(loader)
+
+    def keep(successor: SlotIterator) -> None:
+        if (over := reference()) is not None:
+            _idle[over] = _Crew(successor, watch, settings, owner)
+
+    return SlotIterator(loader, slots, at_end=keep)
+
+
+def forget_all() -> None:
+    """End those that wait."""
+    for crew in [*_idle.values()]:
+        crew.iterator._shutdown_workers()
+    _idle.clear()
+    _off.clear()
+
+
+def _watch(loader: DataLoader[Any]) -> Watch | None:
+    """None where workers are to end with the pass, as torch has it."""
+    if loader in _off or loader.persistent_workers or loader.worker_init_fn is not None:
+        return None
+    watch = Watch([loader.dataset, loader.collate_fn])
+    return None if watch.why_not else watch
+
+
+def _settings(loader: DataLoader[Any]) -> tuple[Any, ...]:
+    return (
+        loader.dataset, loader.collate_fn, loader.batch_sampler, loader.sampler, loader.timeout,
+        loader.num_workers, loader.prefetch_factor, loader.pin_memory, loader.worker_init_fn,
+        loader.multiprocessing_context, torch.get_default_dtype(),
+    )  # fmt: skip
+
+
+def _goes_on(crew: _Crew, loader: DataLoader[Any]) -> bool:
+    """Whether its workers are what new ones would be, and begin from the seed that is drawn now.
+    Otherwise nothing is drawn.
+    """
+    now = _settings(loader)
+    if crew.owner != os.getpid() or any(map(operator.is_not, crew.settings, now)):
+        return False
+    try:
+        if not crew.watch.is_same_throughout() or not crew.iterator.are_same():
+            return False
+    except Exception:  # one has died meanwhile
+        return False
+    # As torch does: it begins the sampler, draws, starts workers, and begins the sampler again.
+    iter(loader._index_sampler)
+    generator = loader.generator or torch.default_generator
+    before = generator.get_state()
+    drawn = torch.empty((), dtype=torch.int64).random_(generator=generator)
+    try:
+        crew.iterator.begin_from(int(drawn.item()))
+    except Exception:
+        generator.set_state(before)
+        return False
+    return True

@@ -1,0 +1,190 @@
+"""Workers that live on from one epoch to the next, and give what new ones would."""
+
+import os
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from slipstream.run.fix import Situation
+from slipstream.run.fixes import fast_loader
+
+Use = Callable[[], Any]
+
+
+def shown(batch: Any) -> Any:
+    if isinstance(batch, torch.Tensor):
+        return batch.tolist()
+    return [shown(part) for part in batch]
+
+
+class Drawing(Dataset[Any]):
+    """Draws from all generators. The process is told apart from what is compared."""
+
+    epoch = 0
+
+    def __init__(self) -> None:
+        self.pids = torch.zeros(64, dtype=torch.int64).share_memory_()
+        self.count = 0
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        info = get_worker_info()
+        assert info is not None and info.dataset is self
+        numbers = random.random(), random.gauss(0, 1), float(np.random.randn())
+        return torch.rand(3), numbers, info.seed, self.epoch, os.getpid()
+
+
+class Counting(Drawing):
+    """Every worker counts what it has read."""
+
+    def __getitem__(self, index: int) -> Any:
+        self.count += 1
+        return *super().__getitem__(index)[:-1], self.count, os.getpid()
+
+
+def passes(loader: DataLoader[Any], between: Callable[[int], None] = lambda epoch: None) -> Any:
+    """What is to be equal, and the workers of each epoch."""
+    seen, pids = [], []
+    for epoch in range(3):
+        batches = list(loader)
+        seen.append([shown(batch[:-1]) for batch in batches])
+        seen.append([torch.rand(()).item()])
+        pids.append({int(pid) for batch in batches for pid in batch[-1]})
+        between(epoch)
+    return seen, pids
+
+
+def with_fix(use: Use) -> tuple[Any, Situation]:
+    situation = Situation({}, SimpleNamespace(loaders=[], clock="host", calls=[]))
+    undo = fast_loader.apply(situation)
+    try:
+        return use(), situation
+    finally:
+        undo()
+
+
+def compare(use: Use) -> tuple[list[set[int]], Situation]:
+    """The workers of each epoch with the fix; all else is as without."""
+
+    def seeded() -> Any:
+        torch.manual_seed(5)
+        random.seed(5)
+        np.random.seed(5)
+        return use()
+
+    plain, plain_pids = seeded()
+    (seen, pids), situation = with_fix(seeded)
+    assert seen == plain
+    assert len({frozenset(epoch) for epoch in plain_pids}) == 3
+    assert situation.failures == {}
+    return pids, situation
+
+
+def loader_of(dataset: Any, **options: Any) -> DataLoader[Any]:
+    return DataLoader(dataset, **{"batch_size": 2, "shuffle": True, "num_workers": 2, **options})
+
+
+OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
+    "shuffled": dict,
+    "one worker": lambda: {"num_workers": 1},
+    "own generator": lambda: {"generator": torch.Generator().manual_seed(1)},
+    "in order": lambda: {"shuffle": False, "prefetch_factor": 1},
+    "last dropped": lambda: {"batch_size": 5, "drop_last": True},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_workers_stay_and_draw_what_new_ones_would(options: Any) -> None:
+    pids, situation = compare(lambda: passes(loader_of(Drawing(), **options())))
+    assert pids[0] == pids[1] == pids[2]
+    assert any("live on" in line for line in situation.notes["fast-loader"])
+
+
+def test_a_dataset_that_the_script_changes_is_seen() -> None:
+    def use() -> Any:
+        dataset = Drawing()
+        return passes(loader_of(dataset), lambda epoch: setattr(dataset, "epoch", epoch + 1))
+
+    pids, _ = compare(use)
+    assert not pids[0] & pids[1]
+
+
+def test_what_a_worker_changes_is_forgotten_with_it() -> None:
+    pids, _ = compare(lambda: passes(loader_of(Counting())))
+    assert not pids[0] & pids[1] and not pids[1] & pids[2]
+
+
+def note_seed(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.epoch = int(torch.randint(1000, ()))
+
+
+def test_workers_with_a_function_of_their_own_end() -> None:
+    pids, _ = compare(lambda: passes(loader_of(Drawing(), worker_init_fn=note_seed)))
+    assert not pids[0] & pids[1]
+
+
+def test_an_epoch_that_is_left_early_and_one_inside_another() -> None:
+    def use() -> Any:
+        loader = loader_of(Drawing())
+        seen = [shown(next(iter(loader))[:-1])]
+        for batch, _ in zip(loader, range(2), strict=False):
+            seen.append(shown(batch[:-1]))
+            seen += [shown(inner[:-1]) for inner in loader]
+        more, pids = passes(loader)
+        return [seen, more], pids
+
+    compare(use)
+
+
+def test_an_iterator_that_has_ended_stays_so() -> None:
+    def use() -> Any:
+        loader = loader_of(Drawing())
+        first = iter(loader)
+        list(first)
+        second = iter(loader)
+        assert isinstance(second, _MultiProcessingDataLoaderIter)
+        assert second is not first and next(first, None) is None
+        return len(list(second))
+
+    assert with_fix(use)[0] == 6
+
+
+def test_workers_that_died_meanwhile_are_replaced() -> None:
+    def use() -> Any:
+        loader = loader_of(Drawing())
+        torch.manual_seed(1)
+        pids = {int(pid) for batch in loader for pid in batch[-1]}
+        for pid in pids:
+            os.kill(pid, 9)
+        for pid in pids:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return [shown(batch[:-1]) for batch in loader]
+
+    def plainly() -> Any:
+        loader = loader_of(Drawing())
+        torch.manual_seed(1)
+        list(loader)
+        return [shown(batch[:-1]) for batch in loader]
+
+    assert with_fix(use)[0] == plainly()
+
+
+def test_nothing_is_left_when_the_loader_is_gone() -> None:
+    def use() -> Any:
+        return passes(loader_of(Drawing()))[1][0]
+
+    pids, _ = with_fix(use)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
