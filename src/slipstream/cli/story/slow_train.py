@@ -53,10 +53,8 @@ def train(photos: Path, epochs: int) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     loader = DataLoader(Photos(photos), batch_size=16, shuffle=True)
     model = nn.Sequential(
-        nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(),
-        nn.Conv2d(16, 32, 2, stride=2), nn.ReLU(),
-        nn.Flatten(), nn.Linear(32 * 8 * 8, 4),
-    ).to(device)  # fmt: skip
+        nn.Conv2d(3, 32, 8, stride=8), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 8 * 8, 4)
+    ).to(device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     for epoch in range(epochs):
         began, seen, total = time.perf_counter(), 0, 0.0
