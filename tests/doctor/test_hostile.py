@@ -327,3 +327,125 @@ def test_threads_that_feed_the_loop_do_not_keep_the_doctor(tmp_path: Path) -> No
     )  # fmt: skip
     assert done.returncode == 0
     assert (tmp_path / "report.html").exists()
+
+
+def test_os_exit_gives_a_report_and_keeps_its_code(tmp_path: Path) -> None:
+    leaves = """
+if os.fork() == 0:
+    os._exit(5)
+print("child", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+for k, (x, y) in enumerate(DataLoader(Samples(), 8)):
+    train(x, y)
+    if k == 20:
+        os._exit(7)
+"""
+
+    ran = doctor(tmp_path, BEGIN + leaves, "--full")
+
+    assert ran.returncode == 7, ran.stderr
+    assert ran.stdout == "child 5\n"
+    assert ran.stderr.count("The whole report") == 1, "the child made one, too"
+    assert steps_in(tmp_path / "report.json") >= 10
+    assert (tmp_path / "report.html").exists()
+    assert not list(tmp_path.glob("slipstream-doctor-*"))
+
+
+IN_THREAD = """
+import threading
+def loop():
+    while True:
+        for x, y in DataLoader(Samples(), 8): train(x, y)
+"""
+
+
+def test_a_loop_in_a_thread_is_stopped_and_the_script_goes_on(tmp_path: Path) -> None:
+    joins = """
+thread = threading.Thread(target=loop)
+thread.start()
+thread.join()
+print("joined")
+sys.exit(3)
+"""
+
+    ran = doctor(tmp_path, BEGIN + IN_THREAD + joins)
+
+    assert (ran.returncode, ran.stdout) == (3, "joined\n")
+    assert "Exception in thread" not in ran.stderr
+    assert steps_in(tmp_path / "report.json") >= 10
+
+
+def test_a_loop_in_a_thread_that_nobody_joins_is_waited_for(tmp_path: Path) -> None:
+    ran = doctor(tmp_path, BEGIN + IN_THREAD + "threading.Thread(target=loop).start()")
+
+    assert ran.returncode == 0, ran.stderr
+    assert steps_in(tmp_path / "report.json") >= 10
+
+
+@pytest.mark.slow
+def test_a_script_that_waits_for_ever_for_its_thread_is_left(tmp_path: Path) -> None:
+    waits = """
+done = threading.Event()
+def work():
+    loop()
+    done.set()
+threading.Thread(target=work).start()
+done.wait()
+"""
+
+    ran = doctor(tmp_path, BEGIN + IN_THREAD + waits)
+
+    assert ran.returncode == 0, ran.stderr
+    assert steps_in(tmp_path / "report.json") >= 10
+
+
+def test_an_error_in_the_users_dataset_shows_none_of_our_frames(tmp_path: Path) -> None:
+    fails = """
+class Broken(Samples):
+    def __getitem__(self, i):
+        if i == 80: raise KeyError("no such file")
+        return super().__getitem__(i)
+for x, y in DataLoader(Broken(), 8): train(x, y)
+"""
+
+    ran = doctor(tmp_path, BEGIN + fails)
+
+    told = ran.stderr.partition("Traceback")[2].partition("A step takes")[0]
+    assert ran.returncode == 1
+    assert "in __getitem__" in told
+    assert "KeyError: 'no such file'" in told
+    assert "slipstream" not in told
+
+
+def test_a_script_may_tell_of_its_errors_itself(tmp_path: Path) -> None:
+    own = "import sys\nsys.excepthook = lambda kind, *_: print('own', kind.__name__)\n{}['x']\n"
+
+    ran = doctor(tmp_path, own)
+
+    assert (ran.returncode, ran.stdout) == (1, "own KeyError\n")
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.slow
+def test_a_long_wait_for_the_first_step_is_told_once(tmp_path: Path) -> None:
+    ran = doctor(tmp_path, "import time\ntime.sleep(5.5)\n")
+
+    assert ran.returncode == 0
+    assert ran.stderr.startswith("slipstream: waiting for the first step …\n")
+    assert ran.stderr.count("waiting") == 1
+    assert "→ Check that the script trains" in ran.stderr
+
+
+def test_an_interrupt_leaves_a_report(tmp_path: Path) -> None:
+    script = BEGIN + IN_THREAD + "threading.Thread(target=loop).start()\nprint('on', flush=True)\n"
+    (tmp_path / "loop.py").write_text(script)
+    command = [sys.executable, "-m", "slipstream", "doctor", "--full", "loop.py"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        time.sleep(2)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+    assert (tmp_path / "report.json").exists()
+    assert (tmp_path / "report.html").exists()

@@ -117,7 +117,7 @@ def doctor(
     )
     exit_code = write(launched)
     sys.stdout.flush()
-    if launched.capture.ended == "window" and _has_own_threads():
+    if launched.capture.ended in ("window", "interrupted") and _has_own_threads():
         # They would go on for ever: the script that they work for was stopped.
         sys.stderr.flush()
         os._exit(exit_code)
