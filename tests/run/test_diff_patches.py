@@ -166,6 +166,42 @@ def test_copies_go_on_and_loaders_pin(tmp_path: Path) -> None:
     assert "+    for (x,) in DataLoader(data, 8, shuffle=True, pin_memory=True):\n" in text
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ('model(x.to("cpu"))', 'model(x.to("cpu")).to("cuda")', "several places"),
+        ("data = ", "pinned = torch.zeros(8).pin_memory()\ndata = ", "pins memory itself"),
+        ('.to("cpu")', '.to("cpu", **more)', "built elsewhere"),
+    ],
+)
+def test_copies_that_could_go_wrong_are_left_to_the_fix(
+    tmp_path: Path, before: str, after: str, why: str
+) -> None:
+    script = _SCRIPT.replace(before, after)
+    line = line_of("x.to(", script)
+    situation = known(calls=[Call(0, "Tensor.to", f"train.py:{line}", facts={"blocking": 40})])
+    patch = patch_of(tmp_path, ["non-blocking-copies"], situation, script)
+    assert why in patch.forms["non-blocking-copies"]
+    assert "non_blocking=True" not in text_of(patch, tmp_path)
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_a_function_that_may_copy_back_is_left_alone(tmp_path: Path, is_trained: bool) -> None:
+    learns = "x.sum().backward()" if is_trained else ""
+    script = f"def move(x, device):\n    x = x.to(device)\n    {learns}\n    return x\n"
+    situation = known(calls=[Call(0, "Tensor.to", "train.py:2", facts={"blocking": 40})])
+    patch = patch_of(tmp_path, ["non-blocking-copies"], situation, script)
+    assert ("non_blocking=True" in text_of(patch, tmp_path)) == is_trained
+
+
+def test_threads_of_workers_are_left_alone(tmp_path: Path) -> None:
+    replay = {"name": "threads", "threads": [1, 2], "now_ms": [2.0] * 9, "then_ms": [1.0] * 9}
+    script = "import torch\ndef start(number):\n    torch.set_num_threads(1)\n"
+    patch = patch_of(tmp_path, ["threads"], known(replays=[replay]), script)
+    assert patch.after == {}
+    assert "inside of a function" in patch.left_out["threads"]
+
+
 def test_parameters_without_gradients_keep_their_zeros(tmp_path: Path) -> None:
     """zero_grad() would change what momentum does to them: the call does it as the fix does."""
     script = _SCRIPT.replace("model(x.to", "(model if epoch else model[0])(x.to")

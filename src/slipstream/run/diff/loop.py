@@ -9,6 +9,7 @@ from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.eval_with_grad import wasted_passes
 from slipstream.doctor.rules.passes import facts_of
 from slipstream.run.diff.calls import call_named, called_name, calls_at, with_keyword
+from slipstream.run.diff.direction import check_direction
 from slipstream.run.diff.head import TopLine, imports_at_top
 from slipstream.run.diff.source import Edit, NoEdit, Source
 from slipstream.run.diff.statements import dropped, wrapped
@@ -87,6 +88,7 @@ def non_blocking_copies(space: Workspace, situation: Situation) -> Changes:
         if call.what in ("Tensor.to", "Tensor.cuda") and call.facts.get("blocking"):
             source, line = space.at(call.where)
             for node in calls_at(source, line, lambda node: called_name(node) in ("to", "cuda")):
+                check_direction(source, node)
                 changes += _one(with_keyword(source, node, "non_blocking", "True"))
     for loader in situation.capture.loaders:
         if loader.kind == "map" and not loader.pin_memory:

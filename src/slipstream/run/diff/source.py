@@ -83,6 +83,15 @@ class Source:
             raise NoEdit(f"no statement of {self.path.name} has it")
         return found
 
+    def is_in_function(self, node: ast.AST) -> bool:
+        """Whether it runs when a function is called, and not when the file is."""
+        above = self.parent(node)
+        while above is not None:
+            if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                return True
+            above = self.parent(above)
+        return False
+
     def indent(self, number: int) -> str:
         """White space before a line."""
         line = self.line(number)

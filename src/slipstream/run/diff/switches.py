@@ -31,6 +31,9 @@ def threads(space: Workspace, situation: Situation) -> Changes:
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Call) and called_name(node) == "set_num_threads" and node.args
     ]
+    if any(source.is_in_function(call) for call in asked):
+        # It may be one of a loader's workers.
+        raise NoEdit(f"torch.set_num_threads({number}): it is set inside of a function")
     if not asked:
         return [TopLine("torch", f"torch.set_num_threads({number})")]
     return [

@@ -1,0 +1,52 @@
+"""Whether a copy in the source can only go from the processor to a device.
+
+Back, a copy that nobody waits for would be read before it is there.
+"""
+
+import ast
+
+from slipstream.run.diff.calls import called_name
+from slipstream.run.diff.source import NoEdit, Source
+
+_TRAINS = {"backward", "eval", "train"}
+
+
+def check_direction(source: Source, call: ast.Call) -> None:
+    """Of a `.to(…)` or `.cuda(…)` that was seen to copy to a device. Raises `NoEdit` where it may
+    do something else at other times.
+    """
+    where = f"{source.path.name}:{call.lineno}"
+    others = [
+        node
+        for node in ast.walk(source.statement(call))
+        if isinstance(node, ast.Call) and called_name(node) in ("to", "cuda", "cpu")
+    ]
+    if len({_arguments(source, node) for node in others}) > 1:
+        raise NoEdit(f"{where} copies to several places")
+    if any(
+        isinstance(n, ast.Call) and called_name(n) == "pin_memory" for n in ast.walk(source.tree)
+    ):
+        raise NoEdit(f"{source.path.name} pins memory itself, and may write to it while it is read")
+    if not call.args or not isinstance(call.args[0], ast.Name):
+        return
+    function = _function_with(source, call, call.args[0].id)
+    if function is not None and not any(
+        isinstance(node, ast.Call) and called_name(node) in _TRAINS for node in ast.walk(function)
+    ):
+        raise NoEdit(f"{function.name} at {where} may be asked to copy back as well")
+
+
+def _arguments(source: Source, call: ast.Call) -> str:
+    return source.text[source.end(call.func) : source.end(call)]
+
+
+def _function_with(source: Source, node: ast.AST, name: str) -> ast.FunctionDef | None:
+    """The innermost function around it that is given something of this name."""
+    above = source.parent(node)
+    while above is not None:
+        if isinstance(above, ast.FunctionDef):
+            given = [*above.args.posonlyargs, *above.args.args, *above.args.kwonlyargs]
+            if any(argument.arg == name for argument in given):
+                return above
+        above = source.parent(above)
+    return None
