@@ -7,6 +7,7 @@ CURES = {
     "per-sample-indexing": "fast-loader",
     "large-transfer": "fast-loader",
     "library-threads": "fast-loader",
+    "workers-restarted": "fast-loader",
     "no-workers": "parallel-loading",
     "reopened-files": "file-handles",
     "blocking-copy": "non-blocking-copies",

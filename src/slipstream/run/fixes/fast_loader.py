@@ -84,7 +84,7 @@ FIX = Fix(
     NAME,
     "E",
     "workers' batches lie in shared memory that is used again; rows are gathered in one step",
-    ("per-sample-indexing", "large-transfer", "library-threads"),
+    ("per-sample-indexing", "large-transfer", "library-threads", "workers-restarted"),
     applies,
     apply,
 )
