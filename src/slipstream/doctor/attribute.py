@@ -132,14 +132,19 @@ def attribute(capture: Capture) -> Attribution:
             if span.kind in (SYNC, COPY, SAVE, CALL, CLIP, ZERO_GRAD) and span.detail is not None:
                 start, end = _times(span, capture.clock)
                 by_call[span.detail] += (end - start) * _MS / count
+    loading = _loading_of(capture, loop, steps) if loop is not None else None
+    if loading is not None and not loading.loader.workers:
+        # The loop waits for what we do in its own process to look into batches.
+        watching_ms = min(_watching_ms(loading.processes), parts[LOADING])
+        parts[LOADING] -= watching_ms
+        step_ms -= watching_ms
     named = {
         name: parts[name] for name in dict.fromkeys((*PARTS.values(), EVALUATION)) if parts[name]
     }
     named[UNATTRIBUTED] = step_ms - sum(named.values())
     return Attribution(
         capture.clock, tuple(steps), step_ms, named,
-        _loading_of(capture, loop, steps) if loop is not None else None,
-        _epochs_of(spans, loop, capture), dict(by_call),
+        loading, _epochs_of(spans, loop, capture), dict(by_call),
     )  # fmt: skip
 
 
@@ -266,7 +271,7 @@ def _loading_of(capture: Capture, loop: int, steps: Sequence[Step]) -> Loading:
         for name, times in process.stages.items():
             stages[name] += times.wall * per
             stages_cpu[name] += times.cpu * per
-    busy = sum(p.busy for p in own) * per
+    busy = sum(p.busy - _watching_of(p) for p in own) * per
     cpu = sum(batch[3] for p in own for batch in p.batches) / max(
         1, sum(len(p.batches) for p in own)
     )
@@ -280,6 +285,19 @@ def _loading_of(capture: Capture, loop: int, steps: Sequence[Step]) -> Loading:
         _sum_of([p.read_bytes for p in own], batches),
         _sum_of([p.read_chars for p in own], batches),
     )  # fmt: skip
+
+
+def _watching_of(process: Process) -> int:
+    """Nanoseconds that looking into some of its batches made these take longer."""
+    excess, watched, _ = process.facts.get("watching", (0, 0, 0.0))
+    return int(excess * watched)
+
+
+def _watching_ms(processes: Sequence[Process]) -> float:
+    """The same of a step, on average."""
+    known = [(p.batch_count, p.facts.get("watching", (0, 0, 0.0))) for p in processes]
+    total = sum(count * excess * share for count, (excess, _, share) in known)
+    return float(total * _MS / max(1, sum(count for count, _ in known)))
 
 
 def _sum_of(values: Sequence[int | None], batches: int) -> float | None:

@@ -1,6 +1,7 @@
 """Further hooks of the loop: what a step does for nothing, and what it shares the machine with."""
 
 import copy
+import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 _SECONDS = 3.0
 _FIRST_STEPS = 4
+_STEPS_BEFORE_TIDYING = 2  # of the first ones, which are left out of what a step takes
 _MOST_ELEMENTS = 50_000_000
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_collect_garbage = gc.collect  # that of the script is watched
 SEARCH = "DistributedDataParallel: unused parameters"
 
 
@@ -56,8 +59,16 @@ class FurtherHooks:
         """Of the optimizer."""
         self._steps += 1
         self._profilers.before_step()
+        if self._steps == _STEPS_BEFORE_TIDYING and not self._session.is_light:
+            self._tidy()
         if self._steps == _FIRST_STEPS:
             self._pressure.begin()
+
+    def _tidy(self) -> None:
+        """Our modules and objects would make a full collection due in the middle of the steps."""
+        self._trace.is_on = False
+        _collect_garbage()
+        self._trace.is_on = True
 
     @contextmanager
     def looking(self, number: int, module: Any, inside: Any) -> Iterator[None]:

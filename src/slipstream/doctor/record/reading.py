@@ -31,6 +31,7 @@ _WRITE_NS = 200_000_000
 _MEMORY_NS = 150_000_000  # and ever longer: it takes milliseconds
 _MEMORY_GROWTH = 1.5
 _WATCHED_FIRST = 3  # batches
+_LEAST_SEEN = 2  # batches that are looked into, and others, to tell what that takes
 _MOST_WATCHING = 0.01  # of the time of batches
 _LONGEST_PERIOD = 16
 _SAMPLE_S = 0.02
@@ -63,6 +64,8 @@ class Reading:
         self._times: dict[str, StageTimes] = {}
         self.sample_shape: dict[int, int] = {}
         self._watched = self._watched_busy = 0
+        # Batches behind the first ones, whose time is that of a beginning: [count, time].
+        self._later_watched, self._later_plain = [0, 0], [0, 0]
         self._period = 1
         self.own_ns = 0  # what watching took beside the batches
         # Of a worker: before it reads, around its first batch, and for one of its letters.
@@ -102,6 +105,10 @@ class Reading:
             del process.batches[:-_KEPT_BATCHES]
             process.batch_count += 1
             process.busy += end - start
+            if process.batch_count > _WATCHED_FIRST:
+                later = self._later_watched if is_watched else self._later_plain
+                later[0] += 1
+                later[1] += end - start
             if is_watched:
                 self._note_watched(end - start, log.calls - calls)
             if delay is not None:
@@ -127,8 +134,15 @@ class Reading:
     def _note_watched(self, took: int, calls: int) -> None:
         self._watched += 1
         self._watched_busy += took
-        share = calls * self.log.call_ns / max(1, took)
+        share = max(calls * self.log.call_ns, self._excess()) / max(1, took)
         self._period = min(_LONGEST_PERIOD, max(1, math.ceil(share / _MOST_WATCHING)))
+
+    def _excess(self) -> float:
+        """Nanoseconds that looking into a batch makes it take longer, where that was seen."""
+        (watched, took), (plain, otherwise) = self._later_watched, self._later_plain
+        if watched < _LEAST_SEEN or plain < _LEAST_SEEN:
+            return 0.0
+        return max(0.0, took / watched - otherwise / plain)
 
     def _shared_counts(self) -> tuple[int | None, ...]:
         assert self._opened is not None
@@ -184,6 +198,13 @@ class Reading:
             "parallel_cpu": self._parallel,
             "call_ns": round(self.log.call_ns * self._watched / max(1, process.batch_count)),
             "filesystems": _filesystems(process.folders),
+            # Nanoseconds that it takes to look into a batch, into how many that was done, and
+            # into which share of those behind the first ones.
+            "watching": [
+                round(self._excess()),
+                self._watched,
+                self._later_watched[0] / max(1, self._later_watched[0] + self._later_plain[0]),
+            ],
         }
         if self._mailbox is not None:
             process.facts["watching_ns"] = dict(self.own_parts)
@@ -192,7 +213,8 @@ class Reading:
     def _of_all_batches(self, times: StageTimes) -> StageTimes:
         """What was seen in batches that were looked into, of all."""
         count = self.process.batch_count / max(1, self._watched)
-        time = self.process.busy / max(1, self._watched_busy)
+        busy = self.process.busy - self._excess() * self._watched
+        time = busy / max(1, self._watched_busy)
         return dataclasses.replace(
             times, count=round(times.count * count), wall=round(times.wall * time),
             cpu=round(times.cpu * time),

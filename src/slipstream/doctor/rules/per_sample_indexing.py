@@ -1,6 +1,7 @@
 """`per-sample-indexing`: data that lies in memory is picked up sample by sample."""
 
 from slipstream.doctor.attribute import Loading
+from slipstream.doctor.capture import Process
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, per_batch, stage_count
@@ -33,6 +34,16 @@ def is_in_memory(loading: Loading) -> bool:
     return own / loading.samples <= _MOST_SAMPLE_MS
 
 
+def _watched_ms(loading: Loading) -> float:
+    """What timing the samples takes of a batch, where it could not be seen and left out."""
+    known = [p.facts.get("call_ns", 0) for p in loading.processes if not _is_left_out(p)]
+    return float(sum(known) * 1e-6 * loading.samples / max(1, len(loading.processes)))
+
+
+def _is_left_out(process: Process) -> bool:
+    return bool(process.facts.get("watching", (0,))[0])
+
+
 def find(case: Case) -> list[Finding]:
     """Python's work on each sample, where one gather could fetch the batch."""
     loading = feed(case)
@@ -45,12 +56,10 @@ def find(case: Case) -> list[Finding]:
     if stage_count(loading, "dataset") < 0.5 * loading.samples:
         return []  # __getitems__ is there already
     gather = _GATHER_MS + (loading.loader.batch_bytes or 0) / _GATHER_BYTES_PER_MS
-    watched = sum(process.facts.get("call_ns", 0) for process in loading.processes) * 1e-6
-    watched *= loading.samples / max(1, len(loading.processes))
-    cost = case.gain_without(loading.batch_ms - gather - watched)
+    cost = case.gain_without(loading.batch_ms - gather - _watched_ms(loading))
     if cost < max(_LEAST_MS, _LEAST_SHARE * case.step_ms):
         return []
-    each_us = 1000 * (loading.batch_ms - watched) / loading.samples
+    each_us = 1000 * (loading.batch_ms - _watched_ms(loading)) / loading.samples
     return [
         Finding(
             rule=NAME,
