@@ -101,6 +101,9 @@ class Story:
         applied = [f["fix"] for f in outcome.get("fixes", []) if f.get("state") == "applied"]
         self._result.checked.append(str(outcome.get("checked", "nothing")))
         self._say(f"applied: {', '.join(applied) or 'nothing'}")
+        ratio = outcome.get("ratio")
+        if ratio:
+            self._say(f"tried before it runs: {ratio['value']:.1f} x as fast as it was written")
         self._say(f"{fixed.pictures_per_s:,.0f} pictures/s", began, "with the trials before it")
 
     def _pack(self) -> None:
