@@ -1,6 +1,7 @@
 """Sentences of any length, padded by the collate function and packed for an LSTM."""
 
 import random
+import sys
 import time
 
 import torch
@@ -11,7 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 SEED = 1234
 random.seed(SEED)
 torch.manual_seed(SEED)
-BATCH_SIZE, EPOCHS, CLIP = 8, 2, 1.0
+BATCH_SIZE, CLIP = 8, 1.0
+EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
 WORDS = ["good", "bad", "film", "the", "a", "plot", "was", "never", "always", "bright", "dull"]
 
 

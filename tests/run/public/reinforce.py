@@ -1,6 +1,7 @@
 """A policy that learns to balance: no loader, one backward pass for each episode."""
 
 import math
+import sys
 from collections import deque
 
 import numpy as np
@@ -86,7 +87,7 @@ def finish_episode():
 def main():
     env = Pole(543)
     running_reward = 10
-    for i_episode in range(40):
+    for i_episode in range(int(sys.argv[1]) if len(sys.argv) > 1 else 40):
         state, ep_reward = env.reset(), 0
         for _ in range(1, 40):
             action = select_action(state)

@@ -238,7 +238,7 @@ def get_args():
     parser.add_argument("--batch-size", "-b", dest="batch_size", type=int, default=4)
     parser.add_argument("--learning-rate", "-l", type=float, default=1e-4, dest="lr")
     parser.add_argument("--amp", action="store_true", default=False)
-    parser.add_argument("--pictures", type=int, default=60)
+    parser.add_argument("--pictures", type=int, default=40)
     return parser.parse_args()
 
 

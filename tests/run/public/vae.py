@@ -1,5 +1,6 @@
 """A variational autoencoder; its loss is a sum, its noise is drawn in the model."""
 
+import argparse
 import os
 
 import torch
@@ -7,6 +8,9 @@ from torch import nn, optim
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+parser = argparse.ArgumentParser(description="VAE")
+parser.add_argument("--epochs", type=int, default=2)
+args = parser.parse_args()
 torch.manual_seed(1)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 train_loader = DataLoader(
@@ -83,7 +87,7 @@ def test(epoch):
 
 if __name__ == "__main__":
     os.makedirs("results", exist_ok=True)
-    for epoch in range(1, 3):
+    for epoch in range(1, args.epochs + 1):
         train(epoch)
         test(epoch)
         with torch.no_grad():
