@@ -18,7 +18,7 @@ def kept_memory(space: Workspace, situation: Situation) -> Changes:
     if space.is_in_package:
         raise NoEdit(f"torch may be loaded before the script: set {VARIABLE}={NEVER} yourself")
     line = f'os.environ.setdefault("{VARIABLE}", "{NEVER}")'
-    reason = "read when torch is loaded: freed memory is kept"
+    reason = "before torch: freed memory is kept"
     return [TopLine("os", f"{line}  # {reason}", is_first=True)]
 
 
