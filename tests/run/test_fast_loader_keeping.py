@@ -30,7 +30,7 @@ class Drawing(Dataset[Any]):
     epoch = 0
 
     def __init__(self) -> None:
-        self.pids = torch.zeros(64, dtype=torch.int64).share_memory_()
+        self.weights = torch.ones(3)
         self.count = 0
 
     def __len__(self) -> int:
@@ -113,6 +113,51 @@ def test_a_dataset_that_the_script_changes_is_seen() -> None:
     def use() -> Any:
         dataset = Drawing()
         return passes(loader_of(dataset), lambda epoch: setattr(dataset, "epoch", epoch + 1))
+
+    pids, _ = compare(use)
+    assert not pids[0] & pids[1]
+
+
+class Holding(Drawing):
+    """Holds what is changed in its place: of an installed package, deep in a long list, large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = SimpleNamespace(size=1)
+        self.rows = [{"label": k} for k in range(400)]
+        self.array = np.zeros(1 << 20)
+
+    def __getitem__(self, index: int) -> Any:
+        found = self.settings.size, self.rows[399]["label"], float(self.array[-1])
+        return *super().__getitem__(index)[:-1], found, os.getpid()
+
+
+def change_settings(dataset: Holding, epoch: int) -> None:
+    dataset.settings.size = epoch
+
+
+def change_row(dataset: Holding, epoch: int) -> None:
+    dataset.rows[399]["label"] = -1 - epoch
+
+
+def change_array(dataset: Holding, epoch: int) -> None:
+    dataset.array[-1] = epoch + 1
+
+
+@pytest.mark.parametrize("change", [change_settings, change_row, change_array])
+def test_changes_in_place_are_seen(change: Any) -> None:
+    def use() -> Any:
+        dataset = Holding()
+        return passes(loader_of(dataset), lambda epoch: change(dataset, epoch))
+
+    compare(use)
+
+
+def test_a_dataset_that_cannot_be_looked_through_gets_new_workers() -> None:
+    def use() -> Any:
+        dataset = Drawing()
+        dataset.hook = lambda: 1  # type: ignore[attr-defined]
+        return passes(loader_of(dataset))
 
     pids, _ = compare(use)
     assert not pids[0] & pids[1]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from slipstream.run.loading.contents import contents
 from slipstream.run.loading.slot_queue import SlotQueue
 from slipstream.run.loading.watch import Watch
 from slipstream.run.loading.workers import SlotIterator
@@ -27,7 +28,7 @@ class _Crew:
     """Workers that have nothing to do, and what they were started for."""
 
     iterator: SlotIterator
-    watch: Watch
+    watch: "_State"
     settings: tuple[Any, ...]
     owner: int
 
@@ -50,7 +51,7 @@ def begin(loader: DataLoader[Any], say: Say) -> Any:
         crew.iterator._shutdown_workers()
     slots = SlotQueue(loader.num_workers)
     watch = _watch(loader)
-    slots.watch = watch
+    slots.is_same = None if watch is None else watch.is_same
     loader.check_worker_number_rationality()
     if watch is None:
         return SlotIterator(loader, slots)
@@ -71,12 +72,32 @@ def forget_all() -> None:
     _off.clear()
 
 
-def _watch(loader: DataLoader[Any]) -> Watch | None:
+class _State:
+    """What samples are made from, as it is when workers are started: what the dataset holds, and
+    the functions and globals that it uses, which a pickle only names.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._roots = loader.dataset, loader.collate_fn
+        # First: pickle notes something down in every class.
+        self._contents = contents(*self._roots)
+        self._watch = Watch([*self._roots])
+
+    def can_be_told(self) -> bool:
+        """Whether it shows at all."""
+        return bool(self._contents) and not self._watch.why_not
+
+    def is_same(self) -> bool:
+        """In the loop's process, or in a worker that was forked from it."""
+        return self._watch.is_same_throughout() and contents(*self._roots) == self._contents
+
+
+def _watch(loader: DataLoader[Any]) -> _State | None:
     """None where workers are to end with the pass, as torch has it."""
     if loader in _off or loader.persistent_workers or loader.worker_init_fn is not None:
         return None
-    watch = Watch([loader.dataset, loader.collate_fn])
-    return None if watch.why_not else watch
+    state = _State(loader)
+    return state if state.can_be_told() else None
 
 
 def _settings(loader: DataLoader[Any]) -> tuple[Any, ...]:
@@ -95,7 +116,7 @@ def _goes_on(crew: _Crew, loader: DataLoader[Any]) -> bool:
     if crew.owner != os.getpid() or any(map(operator.is_not, crew.settings, now)):
         return False
     try:
-        if not crew.watch.is_same_throughout() or not crew.iterator.are_same():
+        if not crew.watch.is_same() or not crew.iterator.are_same():
             return False
     except Exception:  # one has died meanwhile
         return False

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -27,7 +27,6 @@ from slipstream.loader.parcel import place, unwrap, wrap
 from slipstream.loader.wire import Closed, Wire
 from slipstream.loader.worker import DROP, SLOT, Slots
 from slipstream.run.loading.seeding import seed_worker
-from slipstream.run.loading.watch import Watch
 from slipstream.run.pictures.batches import LateCollate
 
 _ITEM = 10
@@ -46,8 +45,8 @@ class SlotQueue:
         self._arrived: deque[Any] = deque()
         self._wake, self._waker = os.pipe()
         self._writer: _Writer | None = None
-        # What the workers are made from; and who of them has found it changed.
-        self.watch: Watch | None = None
+        # Whether what a worker was made from is unchanged; and who of them has found it is not.
+        self.is_same: Callable[[], bool] | None = None
         self._changes = mmap.mmap(-1, workers)
         # A worker's collate and its own queue share slots; and so does a thread that pins.
         self._lock = threading.Lock()
@@ -116,16 +115,16 @@ class SlotQueue:
             self._local.append(item)
             os.write(self._waker, b"!")
             return
-        if self.watch is not None and isinstance(item[0], torch_worker._ResumeIteration):
-            self._begin_again(item[0].seed, self.watch)
+        if self.is_same is not None and isinstance(item[0], torch_worker._ResumeIteration):
+            self._begin_again(item[0].seed, self.is_same)
         self.writer().put(item)
 
-    def _begin_again(self, seed: int | None, watch: Watch) -> None:
+    def _begin_again(self, seed: int | None, is_same: Callable[[], bool]) -> None:
         """The loop asks, or tells the seed of its next pass."""
         info = torch_worker.get_worker_info()
         assert info is not None
         if seed is None:
-            self._changes[info.id] = 0 if watch.is_same_throughout() else 1
+            self._changes[info.id] = 0 if is_same() else 1
         else:
             seed_worker(seed)
 

@@ -123,6 +123,15 @@ class Watch:
             self._note(lambda: _Identical(tuple(scope.get(name) for name in names)))
             self._queue.extend(scope[name] for name in names)
             self._queue.append(thing.__defaults__)
+            for name in names:
+                if isinstance(scope[name], ModuleType) and _is_users_module(scope[name]):
+                    self._visit_module(vars(scope[name]), _names(thing.__code__))
+
+    def _visit_module(self, scope: dict[str, Any], names: set[str]) -> None:
+        """What a function may look up in a module of the script."""
+        used = [name for name in names if name in scope]
+        self._note(lambda: _Identical(tuple(scope.get(name) for name in used)))
+        self._queue.extend(scope[name] for name in used)
 
     def _visit_class(self, kind: type) -> None:
         if not _is_users_class(kind):
@@ -195,3 +204,8 @@ def _is_users_class(kind: type) -> bool:
     if file is None:
         return kind.__module__ == "__main__"
     return not is_foreign(file)
+
+
+def _is_users_module(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and not is_foreign(file)
