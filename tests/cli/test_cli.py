@@ -220,15 +220,6 @@ def test_interrupt_exits_130_and_leaves_no_temporary_file(tmp_path: Path) -> Non
     assert not (tmp_path / "a.slip").exists()
 
 
-@pytest.mark.slow
-def test_demo(run_cli: Run) -> None:
-    done = run_cli("demo", "--count", 16)
-    assert done.returncode == 0, done.stderr
-    assert "equal Pillow's pixels" in done.stdout
-    assert re.search(r"faster by .* threads", done.stdout)
-    assert re.search(r"\d\.\d x", done.stdout)
-
-
 def test_progress_without_a_terminal_is_rare_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

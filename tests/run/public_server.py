@@ -44,7 +44,9 @@ def _run(spec: dict[str, Any]) -> dict[str, Any]:
     folder = Path(spec["folder"])
     os.chdir(folder)
     for descriptor, name in ((0, os.devnull), (1, f"{folder}.out"), (2, f"{folder}.err")):
-        opened = os.open(name, os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT)
+        opened = os.open(
+            name, os.O_RDONLY if descriptor == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        )
         os.dup2(opened, descriptor)
     situation = Situation({"findings": []}, Capture(spec["script"], {}, ""))
     undo = apply_all(spec["fixes"], situation)

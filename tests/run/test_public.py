@@ -3,6 +3,7 @@ write is equal, bit for bit.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,19 +89,19 @@ def test_the_whole_command_on_pictures(plain: dict[str, Run], tmp_path: Path) ->
     assert_same(plain["imagenet"], after)
     assert after.became("native-pictures") == "applied"
     assert "24 batches and " in after.report["checked"]
-    assert after.complained.count("You have chosen to seed training.") == 1
+    assert after.complained.count("UserWarning: You have chosen to seed training.") == 1
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_from_its_checkpoint(server: Server, tmp_path: Path) -> None:
     script = SCRIPTS["logged"]
     folders = [tmp_path / name for name in ("plain", "fixed")]
     for folder in folders:
         folder.mkdir()
         make_data(folder)
-        run_plain(script, folder)
-    monkeypatch.setenv("EPOCHS", "4")
-    before, after = run_plain(script, folders[0]), run_fixed(script, folders[1])
+        server.run(script, folder)
+    longer = replace(script, arguments=("4",))
+    before, after = server.run(longer, folders[0]), run_fixed(longer, folders[1])
     assert before.printed[0] == "resumed at epoch 2, step 60"
     assert_same(before, after)
     for name in ("runs/latest.pt", "runs/train.log", "runs/first/events.out.tfevents.0"):

@@ -42,10 +42,6 @@ def run(
     from rich.console import Console
 
     from slipstream.launch import parse_target
-    from slipstream.run.memory import keeping
-
-    # Before torch is loaded, which reads it then.
-    os.environ.update(keeping())
     from slipstream.run.choose import Wish
     from slipstream.run.launch import run as run_fixed
     from slipstream.run.text import print_outcome
@@ -54,6 +50,7 @@ def run(
     target = parse_target(context.args, "run")
     wish = Wish(allow, _names(only), _names(skip))
     folder = Path.cwd()
+    report = report and report.absolute()  # the script may go elsewhere
     if diff and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("--diff is for one process: run it without torchrun.")
     outcome = run_fixed(
@@ -71,7 +68,7 @@ def run(
 
         sys.stdout.buffer.write(diff_of(target, outcome, folder, console).encode())
         sys.stdout.flush()
-    if report is not None:
+    if report is not None and not outcome.rank:
         report.write_text(json.dumps(outcome.as_dict(), indent=1) + "\n")
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import struct
+import sys
 import time
 import zlib
 
@@ -114,7 +115,7 @@ def main():
     logger.setLevel(logging.INFO)
     torch.manual_seed(config["seed"])
     loader = DataLoader(Table("rows.csv"), batch_size=config["batch_size"], shuffle=True)
-    Trainer(config).fit(loader, int(os.environ.get("EPOCHS", "2")))
+    Trainer(config).fit(loader, int(sys.argv[1]) if len(sys.argv) > 1 else 2)
 
 
 if __name__ == "__main__":
