@@ -1,8 +1,10 @@
 """Workers that live on from one epoch to the next, and give what new ones would."""
 
+import importlib
 import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import fast_loader
+from slipstream.run.loading.watch import Watch
 
 Use = Callable[[], Any]
 
@@ -233,3 +236,19 @@ def test_nothing_is_left_when_the_loader_is_gone() -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_settings_in_a_module_of_the_script_are_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_settings.py").write_text("size = 1\nother = 2\n")
+    (tmp_path / "own_data.py").write_text(
+        "import own_settings\n\ndef read(index):\n    return index * own_settings.size\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    data, settings = map(importlib.import_module, ("own_data", "own_settings"))
+    watch = Watch([data.read])
+    settings.other = 3
+    assert watch.is_same()
+    settings.size = 2
+    assert not watch.is_same()
