@@ -271,7 +271,7 @@ class LoopHooks:
 
         def wrap(original: Any) -> Any:
             def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-                if not trace.is_here or tensor.device.type == "cpu":
+                if tensor.is_cpu or not trace.is_here:
                     return original(tensor, *args, **kwargs)
                 counted = trace.call_here(f"Tensor.{name}")
                 with trace.span(SYNC, counted.id) as span:
@@ -289,7 +289,7 @@ class LoopHooks:
 
         def wrap(original: Any) -> Any:
             def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-                if not trace.is_here or tensor.device.type != "cpu":
+                if not tensor.is_cpu or not trace.is_here:
                     return original(tensor, *args, **kwargs)
                 # On the processor a copy that changes nothing returns the tensor itself.
                 if name == "to" and not cuda_is_in_use():
