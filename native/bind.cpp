@@ -1,5 +1,5 @@
-// The module: checks arguments, releases the GIL, calls. bind_columns.cpp and bind_slices.cpp have
-// the rest.
+// The module: checks arguments, releases the GIL, calls. bind_columns.cpp, bind_frames.cpp and
+// bind_slices.cpp have the rest.
 #include "bind.h"
 
 #include <nanobind/stl/array.h>
@@ -420,5 +420,6 @@ NB_MODULE(_native, m) {
     m.def("resize", &resize, "src"_a, "out"_a.noconvert(), "filter"_a, "pass_order"_a,
           "Resize RGB pixels as Pillow does.");
     bind_columns(m);
+    bind_frames(m);
     bind_slices(m);
 }

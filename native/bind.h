@@ -104,4 +104,5 @@ slip::Batch checked_batch(const slip::Payloads& payloads, const List<std::uint8_
                           std::pair<std::size_t, std::size_t> size, int filter, int pass_order);
 
 void bind_columns(nb::module_& m);
+void bind_frames(nb::module_& m);
 void bind_slices(nb::module_& m);

@@ -3,6 +3,7 @@ Slipstream's native core: JPEG tiles, exact resize, checksums. Called by the pac
 """
 
 from collections.abc import Sequence
+import types
 from typing import Annotated, Any
 
 import numpy
@@ -128,6 +129,9 @@ class ShardColumns:
         """
         Shards that must be opened first; if there are none, fills the columns `out` and the samples' places `ids` in the list of shards' owners, which comes second.
         """
+
+def frames_of(thread: int) -> list[types.FrameType]:
+    """What a thread is at, the innermost first; empty where it is over."""
 
 SEGMENT_THREADS: int = 64
 

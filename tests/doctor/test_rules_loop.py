@@ -427,7 +427,7 @@ def test_making_a_tensor_on_the_processor_counts_with_its_copy() -> None:
             calls=[call],
             statements=made,
             line=Line("train.py:22", "main", "", "", _STEPS),
-        )  # fmt: skip
+        )
     )
     assert found.rule == "cpu-built-tensor"
     assert found.cost_ms == pytest.approx(6, rel=0.1)

@@ -88,3 +88,12 @@ def test_what_fails_in_us_is_not_hidden(session: Session, monkeypatch: pytest.Mo
     before, after = files_of(loss.backward)
     assert after == before
     assert any(map(is_own, after))
+
+
+def test_errors_that_workers_send_have_the_users_frames(session: Session) -> None:
+    with pytest.raises(KeyError) as caught:
+        list(DataLoader(Broken(), 4, num_workers=1))  # type: ignore[arg-type]
+    text = str(caught.value)
+    assert "Original Traceback" in text
+    assert "__getitem__" in text
+    assert f"{_OWN}/doctor" not in text.replace("\\n", "\n")

@@ -23,7 +23,7 @@ from tests.run.public_runs import (
 pytestmark = pytest.mark.timeout(300)
 EXACT = tuple(fix.name for fix in FIXES if fix.kind == "E")
 # One is a variable that a process starts with, the other is for batches that go to a GPU.
-APPLIED = tuple(name for name in EXACT if name not in ("kept-memory", "device-prefetch"))
+APPLIED = tuple(name for name in EXACT if name != "kept-memory")
 SMALL = [script for script in SCRIPTS.values() if not script.needs]
 # Others go the same ways in less time.
 _LONG = ("recipe-amp", "siamese-workers", "spawned")

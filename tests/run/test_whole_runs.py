@@ -137,7 +137,17 @@ print("keeps", os.environ.get("MIMALLOC_PURGE_DELAY"), "hash", hash("a"), "pid",
 
 
 def test_a_script_that_fails_says_so(tmp_path: Path) -> None:
-    done, _ = run(tmp_path, script="raise ValueError('no data here')")
+    done, result = run(tmp_path, script="print('as written'); raise ValueError('no data here')")
+    assert done.returncode == 1
+    assert "failed in a trial" in done.stderr
+    assert done.stderr.count("Traceback") == 1
+    assert "ValueError: no data here" in done.stderr
+    assert done.stdout == "as written\n"
+    assert not any(fix["state"] == "applied" for fix in result["fixes"])
+
+
+def test_what_was_asked_of_trials_alone_is_refused_without_them(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, "--dry-run", script="raise ValueError('no data here')")
     assert done.returncode == 2
     assert "did not get through its first steps" in done.stderr
     assert "no data here" in done.stderr

@@ -111,7 +111,14 @@ class Follower:
                 root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
                 if root is not None:
                     self._losses.append(root.detach().clone())
-            return original(tensors, *args, **kwargs)
+            # Weights that are changed by hand, from no loader: nothing else tells steps apart.
+            is_step = self._optimizer is None and not self._iterator_count
+            if is_step:
+                self._end_window()
+            result = original(tensors, *args, **kwargs)
+            if is_step:
+                self._count()
+            return result
 
         return backward
 

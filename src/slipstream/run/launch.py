@@ -14,13 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
 
+from slipstream.doctor.capture import Capture
 from slipstream.launch import Target, check_target
 from slipstream.run.choose import Wish, check_wish
+from slipstream.run.fix import Situation
 from slipstream.run.memory import TRIED, keeping, not_keeping
 from slipstream.run.outcome import Outcome
 from slipstream.run.ranks import find_ranks
 from slipstream.run.real import PLACE, outcome_of, run_for_real
-from slipstream.run.trials import Trials
+from slipstream.run.situation import diagnosed
+from slipstream.run.trials import TrialFailed, Trials
 from slipstream.run.tried import Tried, save_tried
 
 _SEEDS = 2**31
@@ -44,7 +47,13 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
         seed = ranks.first(random.SystemRandom().randrange(_SEEDS)) + ranks.rank
         if ranks.rank:
             say = _say_nothing
-        tried, situation = Trials(target, wish, seed, place, say, ranks).run()
+        try:
+            tried, situation = Trials(target, wish, seed, place, say, ranks).run()
+        except TrialFailed as error:
+            if dry or ranks.world > 1:
+                raise
+            tried, situation = _untried(target, seed, place, error)
+            say(tried.warnings[0])
         if dry:
             return outcome_of(target, tried, situation)
         save_tried(tried, place)
@@ -52,6 +61,14 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
         return run_for_real(target, place)
     finally:
         rmtree(place, ignore_errors=True)
+
+
+def _untried(target: Target, seed: int, place: Path, error: TrialFailed) -> tuple[Tried, Situation]:
+    """The script runs as written: what ails it, or what a trial cannot do, it says itself."""
+    last = str(error).rstrip().rpartition("\n")[2]
+    line = f"{target} failed in a trial, so that nothing was tried and it runs as written: {last}"
+    situation = diagnosed(Capture(str(target), {}, ""), place)
+    return Tried(seed, warnings=[line]), situation
 
 
 def _start_anew(tried: Tried, place: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,19 @@ class Sandbox:
             replace(os, name, self._wrap_remove)
         for name in ("rename", "replace"):
             replace(os, name, self._wrap_move)
+        for name in ("chmod", "chown", "lchown", "truncate", "utime", "setxattr"):
+            replace(os, name, self._wrap_change)
+        for name in ("symlink", "link"):
+            replace(os, name, self._wrap_link)
         for name in ("stat", "access"):
             replace(os, name, self._wrap_look)
         replace(os, "listdir", self._wrap_list)
         replace(os, "scandir", self._wrap_scan)
         replace(shutil, "rmtree", self._wrap_remove)
         replace(torch, "save", self._wrap_save)
+        for module in _safetensors():
+            replace(module, "serialize_file", self._wrap_serialize)
+            replace(module, "safe_open", self._wrap_look, disguised=False)
 
     def _wrap_open(self, original: Any) -> Any:
         def open_mapped(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
@@ -116,6 +124,32 @@ class Sandbox:
 
         return move
 
+    def _wrap_change(self, original: Any) -> Any:
+        def change(path: Any, *args: Any, **kwargs: Any) -> None:
+            if isinstance(path, (str, bytes, os.PathLike)) and kwargs.get("dir_fd") is None:
+                is_as_it_was = self._for_reading(path) is path and not self._is_open_place(path)
+                if is_as_it_was and _is_folder(_real(path)):
+                    return
+                if is_as_it_was and _is_there(_real(path)):
+                    self._for_writing(path, keep=True)
+                path = self._for_reading(path)
+            original(path, *args, **kwargs)
+
+        return change
+
+    def _wrap_link(self, original: Any) -> Any:
+        def link(source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
+            if self._is_open_place(target) or any(key.endswith("dir_fd") for key in kwargs):
+                original(source, target, *args, **kwargs)
+                return
+            if os.path.lexists(self._for_reading(target)):
+                raise FileExistsError(17, "File exists", source, None, target)
+            folder = os.path.dirname(_real(target)) if original.__name__ == "symlink" else ""  # noqa: PTH120
+            found = self._for_reading(os.path.join(folder, os.fsdecode(source)))  # noqa: PTH118
+            original(_real(found), self._for_writing(target, keep=False), *args, **kwargs)
+
+        return link
+
     def _wrap_look(self, original: Any) -> Any:
         def look(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
             if isinstance(path, (str, bytes, os.PathLike)) and kwargs.get("dir_fd") is None:
@@ -163,6 +197,12 @@ class Sandbox:
 
         return save
 
+    def _wrap_serialize(self, original: Any) -> Any:
+        def serialize_file(what: Any, filename: Any, *args: Any, **kwargs: Any) -> None:
+            original(what, self._for_writing(filename, keep=False), *args, **kwargs)
+
+        return serialize_file
+
     def _is_open_place(self, path: Any) -> bool:
         return _real(path).startswith(self._open_places)
 
@@ -188,6 +228,14 @@ class Sandbox:
             return mapped
         # Gone for this trial: a name that is not there.
         return f"{mapped}.gone" if _real(path) in self._gone else path
+
+
+def _safetensors() -> list[Any]:
+    """It writes by itself. Its modules, before others take its functions from them."""
+    try:
+        return [import_module(f"safetensors{part}") for part in ("", ".numpy", ".torch")]
+    except ImportError:
+        return []
 
 
 class _Entries:

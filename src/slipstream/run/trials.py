@@ -26,6 +26,10 @@ _MOST_RUNS = 3  # of the script as it is, where these differ
 Say = Callable[[str], None]
 
 
+class TrialFailed(UsageError):
+    """The script, as it is, did not get through a trial."""
+
+
 class Trials:
     """Of one script, by all of its ranks together: each takes the same decisions."""
 
@@ -59,7 +63,7 @@ class Trials:
             ranks=self._ranks,
         )  # fmt: skip
         if not trial.is_good or trial.capture is None:
-            raise UsageError(
+            raise TrialFailed(
                 f"{self._target} did not get through its first steps in a trial, so there is"
                 f" nothing to compare with. Its last words:\n{trial.said.strip()}"
             )
@@ -107,7 +111,7 @@ class Trials:
     def _run_as_it_is(self) -> None:
         trial = self._try(())
         if not trial.is_good:
-            raise UsageError(
+            raise TrialFailed(
                 f"{self._target} got through its first steps once and then not again. Its last"
                 f" words:\n{trial.said.strip()}"
             )

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FrameType
 
+from slipstream._native import frames_of
 from slipstream.doctor.capture import Line
 from slipstream.doctor.record.places import is_users, short_path
 
@@ -77,21 +78,18 @@ class Sampler:
     def _run(self) -> None:
         while not self._stopped:
             time.sleep(self.interval_s)
-            frame = None if self._is_paused else sys._current_frames().get(self._watched)
-            if frame is not None:
-                self._note(frame)
+            frames = [] if self._is_paused else frames_of(self._watched)
+            if frames:
+                self._note(frames)
             self.cpu_ns = time.thread_time_ns()
 
-    def _note(self, leaf: FrameType) -> None:
-        frame: FrameType | None = leaf
-        while frame is not None and not is_users(frame.f_code):
-            frame = frame.f_back
+    def _note(self, frames: list[FrameType]) -> None:
+        leaf, callers = frames[0], iter(frames)
+        frame = next((found for found in callers if is_users(found.f_code)), None)
         if frame is None:
             return
         loop = self._loop()
-        outer: FrameType | None = frame.f_back if loop is not None else None
-        while outer is not None and outer.f_code is not loop:
-            outer = outer.f_back
+        outer = next((found for found in callers if found.f_code is loop), None)
         key = (
             frame.f_code, frame.f_lineno,
             None if leaf is frame else leaf.f_code, leaf.f_globals.get("__name__", ""),

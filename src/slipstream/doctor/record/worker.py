@@ -4,6 +4,7 @@ Found by name: processes that are spawned import this module and need nothing el
 """
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from slipstream.doctor.record.reading import (
 )
 from slipstream.doctor.record.rungs import Rungs, obey
 from slipstream.doctor.record.stages import StageLog
+from slipstream.tracebacks import hide_own_frames
 
 _torch_loop = _utils.worker._worker_loop
+_TorchWrapper = _utils.worker.ExceptionWrapper  # type: ignore[attr-defined]
 _WORKER_ID = 10  # its place among the arguments of torch's loop
 
 
@@ -56,9 +59,18 @@ def worker_loop(*args: Any, **kwargs: Any) -> None:
 
     _DatasetKind.create_fetcher = staticmethod(create_timed)  # type: ignore[method-assign]
     reading.sample()
+    _utils.worker.ExceptionWrapper = _without_our_frames  # type: ignore[assignment,attr-defined]
     reading.own_parts["set_up"] = time.perf_counter_ns() - began
     try:
         _torch_loop(*args, **kwargs)
     finally:
         opens.is_on = False
         reading.write(force=True)
+
+
+def _without_our_frames(where: str) -> Any:
+    """An error as torch sends it to the loop, with the frames of the user's code and of torch."""
+    error = sys.exc_info()[1]
+    assert error is not None
+    hide_own_frames(error)
+    return _TorchWrapper((type(error), error, error.__traceback__), where)  # type: ignore[no-untyped-call]

@@ -34,7 +34,7 @@ def find(case: Case) -> list[Finding]:
     # With enough workers and cores only the hand-over is left.
     best = max(0.0, cost - hand_over)
     least = min(best, max(0.0, case.step_ms - _step_with_workers(case, hand_over)))
-    stage = max(loading.stages, key=lambda name: loading.stages[name])
+    stage = max(loading.stages, key=lambda name: loading.stages[name], default="")
     line = where_of(case, stage)
     return [
         Finding(

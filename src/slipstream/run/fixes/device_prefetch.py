@@ -57,6 +57,8 @@ class Delivered:
     def note(self, batch: Any) -> None:
         """A batch, of tuples, lists and dictionaries."""
         for tensor in _tensors(batch, _DEEPEST):
+            if tensor.is_inference():  # it does not say when it is written to
+                continue
             key = id(tensor)
             reference = weakref.ref(tensor, partial(self._forget, key))
             self._versions[key] = reference, tensor._version

@@ -71,6 +71,8 @@ class Watch:
             self.why_not = self.why_not or f"it has a random generator of its own ({kind.__name__})"
         elif package in _UNFORKABLE:
             self.why_not = self.why_not or f"it holds {kind.__module__}.{kind.__name__}"
+        elif isinstance(thing, torch.Tensor) and thing.is_inference():
+            self.why_not = self.why_not or "it holds a tensor of inference mode"
         elif isinstance(thing, torch.Tensor):
             self._note(lambda: (thing._version, thing.data_ptr(), thing.shape))
         elif isinstance(thing, np.ndarray):
