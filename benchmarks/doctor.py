@@ -30,7 +30,7 @@ from slipstream.doctor.simulate import simulate
 _LOOP = Path(__file__).with_name("doctor_loop.py")
 _ROUNDS = 24
 _STEPS = 15
-_RUNS = 3
+_RUNS = 1
 _PRODUCTS_S = 0.014
 _BASE = {"workers": 1, "prefetch": 2, "batch": 16}
 _GRID = [

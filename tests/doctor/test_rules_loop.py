@@ -374,7 +374,7 @@ def test_a_clock_behind_work_needs_a_wait(is_synchronized: bool) -> None:
     ],
 )  # fmt: skip
 def test_switches_of_a_device_are_measured(name: str, rule: str) -> None:
-    case = case_of(*PASSES, clock="device", replays=[replay(name, 10, 6)])
+    case = case_of(*PASSES, clock="device", replays=[replay(name, 10, 6, rows=[64, 64])])
     found = only(case)
     assert found.rule == rule
     assert found.cost_ms == pytest.approx(3.6, rel=0.05)

@@ -39,3 +39,4 @@ for x, y in loader:
     optimizer.step()
 
 print(f"STEP_MS={(time.perf_counter() - began) / 50 * 1000:.3f}")
+profiler.stop()

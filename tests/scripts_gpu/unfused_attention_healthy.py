@@ -2,7 +2,7 @@
 """Attention in one kernel."""
 
 import torch
-from gpu import DEVICE, DTYPE, Batches, Clock, pinned, size
+from gpu import DEVICE, DTYPE, Batches, Clock, size
 from torch.utils.data import DataLoader
 
 
@@ -25,15 +25,14 @@ torch.manual_seed(0)
 width = size(768, 32)
 x = torch.randn(size(8, 2), size(1024, 16), width).to(DTYPE)
 y = torch.randn(size(8, 2), size(1024, 16), width).to(DTYPE)
-loader = DataLoader(Batches(pinned(x), pinned(y)), batch_size=None)
+loader = DataLoader(Batches(x.to(DEVICE), y.to(DEVICE)), batch_size=None)
 model = torch.nn.Sequential(*(Attention(width, size(12, 2)) for _ in range(size(8, 2))))
 model = model.to(DEVICE, DTYPE)
 criterion = torch.nn.MSELoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 clock = Clock()
 
-for inputs, labels in loader:
-    x, y = inputs.to(DEVICE, non_blocking=True), labels.to(DEVICE, non_blocking=True)
+for x, y in loader:
     optimizer.zero_grad()
     criterion(model(x), y).backward()
     optimizer.step()

@@ -164,9 +164,13 @@ def _variants(
         yield "threads", _on(now, threads), _on(now, cores), {**about, "threads": [threads, cores]}
     if torch.are_deterministic_algorithms_enabled():
         yield "deterministic", _fixed(now, True), _fixed(now, False), about
-    if first.device.type == "cuda":
-        yield from on_device(now, model, facts, about)
     batch = next((t.shape[0] for t in tree_leaves(given) if _has_rows(t)), 0)
+    if first.device.type == "cuda":
+
+        def like(rows: int) -> Work:
+            return _like(model, _as(given, lambda t: _first_rows(t, batch, rows)), in_training)
+
+        yield from on_device(now, like, facts, about, batch)
     if first.device.type == "cuda" or 0 < batch <= _SMALL_BATCH:
         double = _as(given, lambda tensor: torch.cat([tensor, tensor]) if tensor.ndim else tensor)
         yield "double-batch", now, _like(model, double, in_training), {**about, "batch": batch}
@@ -179,6 +183,10 @@ def _variants(
             plain = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
             yield "contiguous", now, _like(plain, _as(given, _to_plain), in_training), about
             yield "channels-last", now, _like(model, _as(given, _to_last), in_training), about
+
+
+def _first_rows(tensor: torch.Tensor, batch: int, rows: int) -> torch.Tensor:
+    return tensor[:rows] if _has_rows(tensor) and tensor.shape[0] == batch else tensor
 
 
 def _has_rows(value: Any) -> bool:

@@ -11,7 +11,7 @@ from slipstream.doctor.rules.replayed import replays
 NAME = "launch-bound"
 HEALTHY = "the device has enough to do in every operation"
 _GROWS = 1.3  # with twice the batch, where the work itself takes the time, it doubles
-_LIKE_THE_LOOP = 0.5  # of a step's passes: a replay that is shorter had a smaller batch
+_LIKE_THE_LOOP = 0.3  # of a step's passes: a replay that is shorter had a smaller batch
 
 
 def find(case: Case) -> list[Finding]:
