@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _SECONDS = 3.0
 _FIRST_STEPS = 4
 _STEPS_BEFORE_TIDYING = 2  # of the first ones, which are left out of what a step takes
-_MOST_ELEMENTS = 50_000_000
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _collect_garbage = gc.collect  # that of the script is watched
 SEARCH = "DistributedDataParallel: unused parameters"
@@ -144,16 +143,15 @@ class FurtherHooks:
         return post_forward
 
 
-def _is_small(facts: dict[str, Any]) -> bool:
-    can_be_copied = not facts["compiled"] and not facts["is_distributed"]
-    return 0 < facts["elements"] <= _MOST_ELEMENTS and can_be_copied
+def _can_be_copied(facts: dict[str, Any]) -> bool:
+    return facts["elements"] > 0 and not facts["compiled"] and not facts["is_distributed"]
 
 
 def _pass_of(hooks: "LoopHooks", number: int) -> Work | None:
     """A pass of a copy of the model, as it was called."""
     module, facts = hooks.models.module(number), hooks.models.found[number]
     given = hooks.models.given.get((number, mode_name(True, True)))
-    if module is None or given is None or not _is_small(facts):
+    if module is None or given is None or not _can_be_copied(facts):
         return None
     return training_pass(copy.deepcopy(module).train(), given)
 
@@ -162,7 +160,7 @@ def _without_bias(hooks: "LoopHooks", number: int, watch: Stopwatch) -> list[dic
     """Biases of convolutions whose result goes to a batch norm alone, as far as was seen."""
     inside, module = hooks.models.insides[number], hooks.models.module(number)
     given = hooks.models.given.get((number, mode_name(True, True)))
-    if module is None or given is None or not _is_small(hooks.models.found[number]):
+    if module is None or given is None or not _can_be_copied(hooks.models.found[number]):
         return []
     biased = [
         conv

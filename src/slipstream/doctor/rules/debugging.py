@@ -4,9 +4,9 @@ from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.replayed import replays
 
 
-def detects_anomalies(case: Case) -> bool:
-    """Whether autograd was checking every operation."""
-    return bool(replays(case, "anomaly"))
+def is_debugged(case: Case) -> bool:
+    """Whether something makes every operation slow: checks of autograd, a profiler, or waits."""
+    return any(replays(case, name) for name in ("anomaly", "profiler")) or waits_for_launches(case)
 
 
 def waits_for_launches(case: Case) -> bool:

@@ -4,7 +4,7 @@ import statistics
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
-from slipstream.doctor.rules.debugging import detects_anomalies, waits_for_launches
+from slipstream.doctor.rules.debugging import is_debugged
 from slipstream.doctor.rules.passes import facts_of, learning_ms
 from slipstream.doctor.rules.replayed import replays
 
@@ -17,7 +17,7 @@ _LIKE_THE_LOOP = 0.3  # of a step's passes: a replay that is shorter had a small
 def find(case: Case) -> list[Finding]:
     """Twice the batch takes hardly longer: what it takes more is the work of one."""
     # A debugging aid makes launches slow by itself, and has a rule.
-    if not case.on_device or detects_anomalies(case) or waits_for_launches(case):
+    if not case.on_device or is_debugged(case):
         return []
     for replay in replays(case, "double-batch"):
         once, twice = statistics.median(replay["now_ms"]), statistics.median(replay["then_ms"])
