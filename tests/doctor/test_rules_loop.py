@@ -19,6 +19,7 @@ from slipstream.doctor.capture import (
     Call,
     Capture,
     Line,
+    Process,
     Span,
 )
 from slipstream.doctor.finding import Finding
@@ -455,3 +456,19 @@ def test_gradients_exchanged_too_often_are_counted() -> None:
     found = only(case_of(*PASSES, model={"models": [model]}))
     assert found.rule == "gradient-sync"
     assert found.cost_ms == 0
+
+
+def test_letting_go_of_wide_batches_counts() -> None:
+    tensors = [["[0]", "float64", [64, 60_000], 64 * 60_000 * 8, False, True, "cpu"]]
+    loader = made_loader(tensors=tensors, batch_bytes=tensors[0][3])
+    worker = Process(100, loader=0, number=0, batch_count=_STEPS, busy=_STEPS * MS)
+    worker.batches = [[number, 0, MS, MS, 0] for number in range(_STEPS)]
+
+    def found_at(where: str) -> dict[str, Finding]:
+        line = Line(where, "main", "", "", _STEPS)
+        return findings(
+            case_of(("", 4, None), *PASSES, loader=loader, line=line, processes=[worker])
+        )
+
+    assert found_at(loader.used_at or "")["wide-dtype"].cost_ms == pytest.approx(2, rel=0.1)
+    assert "wide-dtype" not in found_at("train.py:99")

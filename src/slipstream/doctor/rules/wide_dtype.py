@@ -1,8 +1,10 @@
 """`wide-dtype`: twice the bytes that a model can use."""
 
+from slipstream.doctor.attribute import Loading
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, is_worth
+from slipstream.doctor.rules.own_code import own_lines
 
 NAME = "wide-dtype"
 HEALTHY = "batches have no 64-bit numbers to speak of"
@@ -25,7 +27,7 @@ def find(case: Case) -> list[Finding]:
         return []
     # Half of the bytes, and of the time to write, hand over and read them.
     cost = case.gain_without(0.5 * loading.stages.get("collate", 0.0))
-    cost += 0.5 * min(loading.hand_over_ms, case.waits_ms)
+    cost += 0.5 * (min(loading.hand_over_ms, case.waits_ms) + _let_go_ms(case, loading))
     if not is_worth(case, cost):
         return []
     return [
@@ -45,3 +47,12 @@ def find(case: Case) -> list[Finding]:
             gain=Gain(0.5 * cost, cost),
         )
     ]
+
+
+def _let_go_ms(case: Case, loading: Loading) -> float:
+    """What the loop's own line takes outside of waiting: there the batch before is let go, and its
+    shared memory given back.
+    """
+    if not loading.loader.workers:
+        return 0.0
+    return sum(line.ms for line in own_lines(case) if line.where == loading.loader.used_at)
