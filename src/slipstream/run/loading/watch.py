@@ -35,11 +35,16 @@ _Look = Callable[[], Any]
 
 class Watch:
     """What these objects hold at the moment. `why_not` says why samples cannot be made elsewhere,
-    where that shows.
+    where that shows. Long lists and large arrays are left to `is_same_throughout`, those that are
+    longer still to nobody: `is_complete` says whether `is_same` looks at all that may change, and
+    `is_complete_throughout` whether the longer look does. Objects of installed packages, which are
+    never looked into, are in neither.
     """
 
     def __init__(self, roots: list[Any]) -> None:
         self.why_not = ""
+        self.is_complete = True
+        self.is_complete_throughout = True
         self._seen: dict[int, Any] = {}
         self._quick: list[tuple[_Look, Any]] = []
         self._thorough: list[tuple[_Look, Any]] = []
