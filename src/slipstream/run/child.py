@@ -93,7 +93,9 @@ def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
     follower.start()
     ran = run_target(target)
     trace = follower.stop()
-    trace.ended, trace.exit_code = ran.ended, ran.exit_code
+    # A script may catch the end of its window and leave as if it were its own.
+    is_cut = follower.has_ended and ran.ended == "script"
+    trace.ended, trace.exit_code = "window" if is_cut else ran.ended, ran.exit_code
     save_trace(trace, place / "trace.json")
 
 
