@@ -6,7 +6,6 @@ import operator
 import sys
 import threading
 import zlib
-from collections.abc import Iterable
 from itertools import chain
 from pathlib import PurePath
 from types import (
@@ -92,16 +91,14 @@ def can_be_written(array: Any) -> bool:
         return True
 
 
-def are_settled(values: Iterable[Any]) -> bool:
+def are_settled(values: tuple[Any, ...]) -> bool:
     """Whether none of them can change by itself: numbers, names, and tuples of them."""
-    values = tuple(values)
-    if _are_atoms(value for value in values if type(value) is not tuple):
-        return _are_atoms(chain.from_iterable(v for v in values if type(v) is tuple))
-    return False
-
-
-def _are_atoms(values: Iterable[Any]) -> bool:
-    return all(issubclass(kind, ATOMS) for kind in set(map(type, values)))
+    kinds = set(map(type, values))
+    if tuple in kinds:
+        inner = values if len(kinds) == 1 else [v for v in values if type(v) is tuple]
+        kinds.remove(tuple)
+        kinds.update(map(type, chain.from_iterable(inner)))
+    return all(issubclass(kind, ATOMS) for kind in kinds)
 
 
 def own_values(kind: type) -> tuple[Any, ...]:

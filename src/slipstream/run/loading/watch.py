@@ -269,6 +269,3 @@ def _are_same(looks: list[tuple[_Look, Any]]) -> bool:
         return all(look() == found for look, found in looks)
     except Exception:  # what can no longer be looked at has changed
         return False
-
-
-_is_users_class = is_users_class
