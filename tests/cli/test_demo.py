@@ -106,6 +106,19 @@ def test_a_failure_takes_away_what_is_new(tmp_path: Path, keep: bool) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_what_others_put_there_stays(tmp_path: Path) -> None:
+    """Such as notes of another program, while the demo runs."""
+    for error in (InternalError("anything"), KeyboardInterrupt()):
+        place = tmp_path / type(error).__name__
+        with pytest.raises(type(error)), _folder(place, ("photos",), keep=False):
+            for name in (*LEFT, "mine.txt"):
+                (place / name).touch()
+            (place / "photos").mkdir()
+            (place / "results").mkdir()
+            raise error
+        assert sorted(path.name for path in place.iterdir()) == ["mine.txt", "results"]
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_photos_stay_where_wanted(tmp_path: Path, keep: bool) -> None:
     with _folder(tmp_path / "new", ("photos", "photos.slip"), keep=keep):

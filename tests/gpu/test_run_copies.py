@@ -39,15 +39,10 @@ def wait_s(function: Any) -> float:
     return time.perf_counter() - began
 
 
-@pytest.mark.parametrize("is_pinned", [False, True])
 @pytest.mark.parametrize("way", [lambda x: x.to("cuda"), lambda x: x.cuda(), lambda x: x.to(0)])
-def test_the_loop_does_not_wait_and_its_tensor_is_its_own(
-    known: Situation, is_pinned: bool, way: Any
-) -> None:
+def test_the_loop_does_not_wait_and_its_tensor_is_its_own(known: Situation, way: Any) -> None:
     made = []
     source = torch.arange(1 << 20, dtype=torch.float32)
-    if is_pinned:
-        source = source.pin_memory()
     expected = source.clone()
 
     def copy() -> None:
@@ -56,6 +51,27 @@ def test_the_loop_does_not_wait_and_its_tensor_is_its_own(
 
     assert wait_s(copy) < SHORT_S
     assert torch.equal(made[0].cpu(), expected)
+
+
+@pytest.mark.parametrize("way", [lambda x: x.to("cuda"), lambda x: x.cuda(), lambda x: x.to(0)])
+def test_what_the_device_is_about_to_write_is_sent_as_it_will_be(
+    known: Situation, way: Any
+) -> None:
+    on_device = torch.arange(1 << 20, dtype=torch.float32, device="cuda")
+    torch.cuda.synchronize()
+    torch.cuda._sleep(BUSY)
+    back = on_device.to("cpu", non_blocking=True)
+    assert back.is_pinned()
+    assert torch.equal(way(back), on_device)
+
+
+def test_a_page_locked_tensor_is_the_scripts_own(known: Situation) -> None:
+    source = torch.arange(1 << 20, dtype=torch.float32).pin_memory()
+    expected = source.clone()
+    torch.cuda._sleep(BUSY)
+    made = source.to("cuda")
+    source.zero_()
+    assert torch.equal(made.cpu(), expected)
 
 
 def test_memory_is_not_used_again_too_early(known: Situation) -> None:

@@ -1,5 +1,6 @@
 """`device-prefetch` on a real GPU: the same values, copied while the device computes."""
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,8 +98,11 @@ def test_a_batch_may_be_overwritten_once_it_was_copied(known: Situation) -> None
 
 
 def test_memory_is_used_again_and_never_too_soon(known: Situation) -> None:
+    gc.collect()
+    torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_reserved()  # by other tests
     total = torch.zeros((), device="cuda", dtype=torch.float64)
     expected = 0.0
     for _ in range(5):
@@ -109,7 +113,7 @@ def test_memory_is_used_again_and_never_too_soon(known: Situation) -> None:
             total += on_device.double().sum()
             del on_device
     assert total.item() == pytest.approx(expected, rel=1e-9)
-    assert torch.cuda.max_memory_reserved() < 16 * 8 * ROWS
+    assert torch.cuda.max_memory_reserved() - before < 16 * 8 * ROWS
 
 
 def test_other_tensors_and_streams_are_left_alone(known: Situation) -> None:

@@ -5,11 +5,15 @@ from torch.utils.data import DataLoader
 
 from slipstream.run.check import Difference, Reference
 from slipstream.run.follow import Follower
+from slipstream.run.seen import digest
 from slipstream.run.trace import Trace
 
 
-def trace(batches: str, losses: list[float]) -> Trace:
-    return Trace(batches=[(0, name) for name in batches], losses=[loss.hex() for loss in losses])
+def trace(batches: str, losses: list[float], ended: str = "window", code: int = 0) -> Trace:
+    return Trace(
+        batches=[(0, name) for name in batches], losses=[loss.hex() for loss in losses],
+        ended=ended, exit_code=code,
+    )  # fmt: skip
 
 
 def test_one_run_is_compared_bit_for_bit() -> None:
@@ -52,6 +56,64 @@ def test_losses_that_are_no_numbers_do_not_fail() -> None:
     reference = Reference((trace("", [nan, 1.0]), trace("", [nan, nan])))
     assert reference.fault(trace("", [nan, 3.0])) is None
     assert Reference((trace("", [nan]),)).fault(trace("", [nan])) is None
+
+
+def test_a_run_that_ends_otherwise_is_at_fault() -> None:
+    reference = Reference((trace("abc", [1.0, 0.5], "script", 3),))
+    assert reference.fault(trace("abc", [1.0, 0.5], "script", 3)) is None
+    assert str(reference.fault(trace("abc", [1.0, 0.5], "script"))) == "exit code: 3 became 0"
+    assert "over after 0 steps with 2 batches" in str(
+        reference.fault(trace("ab", [1.0, 0.5], "script", 3))
+    )
+    assert "1 losses" in str(reference.fault(trace("abc", [1.0], "script", 3)))
+    assert "it went on after" in str(reference.fault(trace("abcd", [1.0, 0.5])))
+    more_steps = trace("abc", [1.0, 0.5], "script", 3)
+    more_steps.ends.append(1.0)
+    assert "after 1 steps" in str(reference.fault(more_steps))
+
+
+def test_windows_may_be_of_any_length() -> None:
+    reference = Reference((trace("abc", [1.0, 0.5]),))
+    assert reference.fault(trace("ab", [1.0])) is None
+    assert reference.fault(trace("abcd", [1.0, 0.5, 0.2], "script", 1)) is None
+    assert reference.fault(trace("abc", [1.0, 0.5], "script")) is None
+    assert "end: it went on" in str(reference.fault(trace("abc", [1.0], "script")))
+    assert "end: it went on" in str(reference.fault(trace("ab", [1.0, 0.5], "script")))
+    assert Reference((trace("ab", [1.0], "script"),)).fault(trace("ab", [1.0])) is None
+    # Batches behind the first ones have no digests, but are counted.
+    long, short = trace("ab", []), trace("ab", [], "script")
+    long.ends, short.ends = [1.0] * 40, [1.0] * 30
+    assert Reference((long,)).fault(short) is not None
+    # Here steps are batches in one of them, and those of an optimizer in the other.
+    long, short = trace("ab", [1.0]), trace("ab", [1.0, 0.5], "script")
+    long.ends, short.ends = [1.0] * 20, [1.0]
+    assert Reference((long,)).fault(short) is None
+
+
+def test_ends_that_differ_by_themselves_are_not_compared() -> None:
+    runs = (trace("abc", [1.0, 0.5], "script"), trace("ab", [1.0], "script"))
+    assert not Reference(runs).agrees
+    assert Reference(runs).fault(trace("a", [1.0], "script", 1)) is None
+
+
+class Unreadable:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_batches_that_cannot_be_read_are_nobodys_fault() -> None:
+    one, other = (Trace(batches=[(0, digest(Unreadable())), (0, "a")]) for _ in range(2))
+    assert one.batches[0] != other.batches[0]
+    assert Reference((one,)).fault(other) is None
+    assert Reference((one,)).agrees
+    said = Reference((one,)).compared(other)
+    assert said == "1 batches and 0 losses are equal, bit for bit; 1 batches could not be read"
+    # A fix that makes it so is at fault.
+    read = Trace(batches=[(0, "b"), (0, "a")])
+    assert "batch 1" in str(Reference((read,)).fault(one))
+    assert Reference((one,)).fault(Trace(batches=[(0, "b"), (0, "x")])) is not None
 
 
 def test_a_run_tells_the_first_difference_while_it_goes_on(

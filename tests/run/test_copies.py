@@ -59,9 +59,30 @@ def test_copies_on_the_processor_stay_as_they_are() -> None:
     undo()
 
 
-def recorded(clock: str, blocking: int) -> Situation:
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_page_locked_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch, is_pinned: bool) -> None:
+    """The device may be about to write to it."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: 0)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: is_pinned)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(torch, "empty_like", lambda tensor, **options: tensor.clone())
+    known, sent = situation(), []
+
+    def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        sent.append((args, kwargs))
+        return tensor
+
+    copies._Copies(known).wrap_to(to)(BATCH, "cuda")
+    asked = {} if is_pinned else {"non_blocking": True}
+    assert [kwargs for _, kwargs in sent] == [asked]
+    assert not known.failures
+
+
+def recorded(clock: str, blocking: int, pageable: int = 40) -> Situation:
     found = situation(clock=clock)
-    facts = {"bytes": 1 << 20, "blocking": blocking, "pageable": 40}
+    facts = {"bytes": 1 << 20, "blocking": blocking, "pageable": pageable}
     found.capture.calls.append(Call(0, "Tensor.to", "train.py:3", 40, facts=facts))
     return found
 
@@ -70,3 +91,4 @@ def test_it_applies_where_the_loop_waits_for_a_device() -> None:
     assert copies.applies(recorded("device", 40))[0]
     assert not copies.applies(recorded("device", 0))[0]
     assert not copies.applies(recorded("host", 40))[0]
+    assert not copies.applies(recorded("device", 40, pageable=0))[0]

@@ -65,6 +65,27 @@ def test_calls_that_it_answers(args: Any, kwargs: Any, found: Any) -> None:
     assert wanted(args, kwargs) == found
 
 
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        ((), {}, (torch.device("cuda"), False)),
+        ((1,), {}, (torch.device("cuda", 1), False)),
+        ((), {"device": 1}, (torch.device("cuda", 1), False)),
+        ((), {"device": "cuda:1", "non_blocking": True}, (torch.device("cuda", 1), True)),
+        ((), {"non_blocking": True}, (torch.device("cuda"), True)),
+        ((), {"device": None}, None),
+    ],
+)
+def test_cuda_goes_where_it_is_told_to(
+    monkeypatch: pytest.MonkeyPatch, args: Any, kwargs: Any, expected: Any
+) -> None:
+    prefetch, tensor, asked = device_prefetch._Prefetch(situation()), torch.zeros(64, 64), []
+    prefetch._delivered.note([tensor])
+    monkeypatch.setattr(prefetch, "_send", lambda to, tensor, *to_whom: asked.append(to_whom))
+    prefetch.wrap_cuda(lambda tensor, *args, **kwargs: tensor)(tensor, *args, **kwargs)
+    assert asked == ([] if expected is None else [expected])
+
+
 def test_a_loop_on_the_processor_is_left_alone(tmp_path: Any) -> None:
     _, known = same_losses(SCRIPT, tmp_path, "device-prefetch")
     assert "device-prefetch" not in known.notes

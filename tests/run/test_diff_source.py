@@ -10,7 +10,7 @@ import pytest
 from slipstream.run.diff.calls import call_named, with_keyword
 from slipstream.run.diff.head import TopLine, top_edits
 from slipstream.run.diff.source import Edit, NoEdit, Source, edited
-from slipstream.run.diff.statements import added_before, dropped, wrapped
+from slipstream.run.diff.statements import added_before, wrapped
 from slipstream.run.diff.unified import base_of, unified
 
 
@@ -100,18 +100,17 @@ def test_a_line_can_go_into_a_script_without_imports(tmp_path: Path) -> None:
         assert [line for line in body if line not in own] == ["import os", "os.nice(0)"]
 
 
-def test_statements_are_dropped_and_put_deeper(tmp_path: Path) -> None:
+def test_statements_are_put_deeper_and_behind_others(tmp_path: Path) -> None:
     source = source_of(
         tmp_path,
         """\
         def f(x):
             for a in x:
-                gc.collect()  # free
                 y = g(
                     a,
 
                     1)  # kept
-            if x: gc.collect()
+            if x: pass
         """,
     )
     function = source.tree.body[0]
@@ -119,9 +118,7 @@ def test_statements_are_dropped_and_put_deeper(tmp_path: Path) -> None:
     loop, condition = function.body
     assert isinstance(loop, ast.For) and isinstance(condition, ast.If)
     new = edited(source, [
-        dropped(source, loop.body[0]),
-        wrapped(source, loop.body[1], "with h():"),
-        dropped(source, condition.body[0]),
+        wrapped(source, loop.body[0], "with h():"),
         added_before(source, condition, "k()"),
     ])  # fmt: skip
     assert new == dedent("""\

@@ -136,3 +136,26 @@ def test_workers_go_on_with_what_ran_before() -> None:
         assert loop.earlier is original
         data = pickle.dumps(loop)
     assert pickle.loads(data).earlier is original
+
+
+class Mixed:
+    """Samples of more than one type."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.rand(2).double() if index % 2 else torch.rand(2)
+
+
+def test_samples_of_several_types_are_stacked_as_torch_stacks_them() -> None:
+    torch.manual_seed(0)
+    expected = next(iter(DataLoader(Mixed(), batch_size=4)))  # type: ignore[arg-type]
+    undo = FIX.apply(situation(JPEG=[1, 9]))
+    try:
+        torch.manual_seed(0)
+        found = next(iter(DataLoader(Mixed(), batch_size=4)))  # type: ignore[arg-type]
+    finally:
+        undo()
+    assert found.dtype is expected.dtype is torch.float64
+    assert torch.equal(found, expected)

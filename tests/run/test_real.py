@@ -92,6 +92,30 @@ def test_a_run_as_its_trials_keeps_its_fixes(tmp_path: Path) -> None:
     assert {fix.state for fix in outcome.fixes} == {"applied"}
 
 
+def test_where_warnings_are_errors_fixes_are_undone_and_the_script_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, 0, [], [])
+    losses, _ = left_by(tmp_path)
+    zero_grad = torch.nn.Module.zero_grad
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outcome = run(tmp_path, 0, EXACT, [Trace(losses=[(7.0).hex()])])
+    assert outcome.exit_code == 0
+    assert left_by(tmp_path)[0] == losses
+    assert {fix.state for fix in outcome.fixes} == {"undone"}
+    assert torch.nn.Module.zero_grad is zero_grad
+    assert "not as its trials: loss of backward pass 1" in capsys.readouterr().err
+
+
+def test_a_fix_that_had_nothing_to_do_says_so(tmp_path: Path) -> None:
+    """Samples are no rows, and there are no workers."""
+    (idle,) = run(tmp_path, 0, ["fast-loader"], []).fixes
+    assert (idle.state, idle.notes) == ("applied", ["nothing to do in this run"])
+    (busy,) = run(tmp_path, 2, ["fast-loader"], []).fixes
+    assert "shared memory" in busy.notes[0] and "nothing to do" not in " ".join(busy.notes)
+
+
 def test_what_was_tried_comes_back(tmp_path: Path) -> None:
     diagnosed(Capture("train.py", {}, ""), tmp_path)
     tried = Tried(5, names=["zero-grad"], expected=[Trace(batches=[(0, "a")], losses=["0x1p+0"])])

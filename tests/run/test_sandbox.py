@@ -1,46 +1,16 @@
 """What a trial writes is kept out of the user's files, and read back as if it were there."""
 
-import subprocess
-import sys
+import os
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
-_ENTER = """
-import os, shutil, sys
-from pathlib import Path
-from slipstream.run.sandbox import Sandbox
-place = Path(sys.argv[1])
-os.environ["TMPDIR"] = str(place / "tmp")
-(place / "tmp").mkdir()
-Sandbox(place / "written").enter()
-os.chdir(sys.argv[2])
-"""
+from tests.run.sandbox_kit import in_trial, make_home
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    home = tmp_path / "home"
-    (home / "data").mkdir(parents=True)
-    (home / "data" / "a.txt").write_text("as it was")
-    (home / "log.txt").write_text("line\n")
-    return home
-
-
-def in_trial(home: Path, code: str) -> str:
-    """Run code that is in a sandbox; the user's files must be untouched."""
-    place = home.parent / "trial"
-    place.mkdir()
-    before = {path: path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file()}
-    done = subprocess.run(
-        [sys.executable, "-c", _ENTER + dedent(code), str(place), str(home)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    after = {path: path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file()}
-    assert after == before
-    return done.stdout
+    return make_home(tmp_path)
 
 
 def test_what_is_written_is_read_back(home: Path) -> None:
@@ -52,23 +22,27 @@ def test_what_is_written_is_read_back(home: Path) -> None:
         with open("log.txt", "a") as file:
             file.write("more\\n")
         print(Path("new/file.txt").read_text(), os.listdir("new"), open("log.txt").read().split())
+        print(file.name)
         """,
     )
-    assert said.strip() == "mine ['file.txt'] ['line', 'more']"
+    assert said.splitlines() == ["mine ['file.txt'] ['line', 'more']", "log.txt"]
 
 
 def test_folders_show_both(home: Path) -> None:
     said = in_trial(
         home,
         """
-        open("data/b.txt", "w").close()
-        print(sorted(os.listdir("data")), sorted(e.name for e in os.scandir("data")))
-        print(sorted(f for _, _, files in os.walk(".") for f in files))
+        open("data/c.txt", "w").close()
+        os.remove("data/below/b.txt")
+        print(sorted(os.listdir("data")), sorted(e.path for e in os.scandir("data")))
+        print(sorted(f for _, _, files in os.walk(".") for f in files), os.listdir("data/below"))
+        print(sorted(os.listdir(b"data")), sorted(map(str, Path("data").glob("*.txt"))))
         """,
     )
     assert said.splitlines() == [
-        "['a.txt', 'b.txt'] ['a.txt', 'b.txt']",
-        "['a.txt', 'b.txt', 'log.txt']",
+        "['a.txt', 'below', 'c.txt'] ['data/a.txt', 'data/below', 'data/c.txt']",
+        "['a.txt', 'c.txt', 'log.txt'] []",
+        "[b'a.txt', b'below', b'c.txt'] ['data/a.txt', 'data/c.txt']",
     ]
 
 
@@ -78,14 +52,59 @@ def test_what_is_removed_is_gone_for_the_trial(home: Path) -> None:
         """
         os.remove("log.txt")
         shutil.rmtree("data")
-        print(os.path.exists("log.txt"), os.path.isdir("data"))
+        print(os.path.exists("log.txt"), os.path.isdir("data"), os.listdir("."))
         try:
             open("log.txt")
-        except FileNotFoundError:
-            print("not there")
+        except FileNotFoundError as error:
+            print(error)
         """,
     )
-    assert said.split() == ["False", "False", "not", "there"]
+    assert said.splitlines() == [
+        "False False []",
+        "[Errno 2] No such file or directory: 'log.txt'",
+    ]
+
+
+def test_a_folder_that_is_made_anew_is_empty(home: Path) -> None:
+    said = in_trial(
+        home,
+        """
+        Path("data/below/c.txt").write_text("mine")
+        shutil.rmtree("data")
+        os.makedirs("data/below")
+        print(os.path.exists("data/a.txt"), os.listdir("data"), os.listdir("data/below"))
+        Path("data/d.txt").write_text("mine")
+        print(sorted(os.listdir("data")), os.path.exists("data/below/b.txt"))
+        """,
+    )
+    assert said.splitlines() == ["False ['below'] []", "['below', 'd.txt'] False"]
+
+
+def test_a_folder_is_renamed_with_all_that_is_in_it(home: Path) -> None:
+    said = in_trial(
+        home,
+        """
+        Path("data/below/c.txt").write_text("mine")
+        os.remove("data/a.txt")
+        os.rename("data", "old")
+        print(sorted(os.listdir("old")), sorted(os.listdir("old/below")), os.path.exists("data"))
+        print(Path("old/below/b.txt").read_text())
+        os.mkdir("data")
+        print(os.listdir("data"))
+        for target in ("log.txt", "old"):
+            try:
+                os.rename("data" if target == "log.txt" else "log.txt", target)
+            except OSError as error:
+                print(type(error).__name__)
+        """,
+    )
+    assert said.splitlines() == [
+        "['below'] ['b.txt', 'c.txt'] False",
+        "as it was, too",
+        "[]",
+        "NotADirectoryError",
+        "IsADirectoryError",
+    ]
 
 
 def test_a_checkpoint_that_is_renamed(home: Path) -> None:
@@ -93,23 +112,160 @@ def test_a_checkpoint_that_is_renamed(home: Path) -> None:
         home,
         """
         import torch
-        torch.save({"a": torch.ones(2)}, "model.tmp")
-        os.replace("model.tmp", "model.pt")
-        print(torch.load("model.pt")["a"].tolist(), os.path.exists("model.tmp"))
+        torch.save(obj={"a": torch.ones(2)}, f="model.tmp")
+        os.replace(src="model.tmp", dst="model.pt")
+        print(torch.load(f="model.pt", mmap=True)["a"].tolist(), os.path.exists("model.tmp"))
         """,
     )
     assert said.strip() == "[1.0, 1.0] False"
 
 
-def test_a_folder_that_is_there_is_there(home: Path) -> None:
+def test_functions_take_their_arguments_by_name(home: Path) -> None:
+    said = in_trial(
+        home,
+        """
+        os.symlink(src="data", dst="link")
+        os.link(src="log.txt", dst="hard.txt")
+        os.mkdir(path="new", mode=0o755)
+        os.rename(src="log.txt", dst="new/log.txt")
+        os.close(os.open(path="x.txt", flags=os.O_CREAT | os.O_WRONLY))
+        os.chmod(path="x.txt", mode=0o600)
+        os.utime(path="x.txt", times=(1, 1))
+        print(os.stat(path="x.txt").st_mtime, sorted(os.listdir(path=".")))
+        os.remove(path="x.txt")
+        os.unlink(path="link")
+        shutil.rmtree(path="new", ignore_errors=True)
+        with open(file="y.txt", mode="w") as file:
+            file.write("mine")
+        print(open(file="y.txt").read(), sorted(os.listdir(".")))
+        """,
+    )
+    assert said.splitlines() == [
+        "1.0 ['data', 'hard.txt', 'link', 'new', 'x.txt']",
+        "mine ['data', 'hard.txt', 'y.txt']",
+    ]
+
+
+def test_a_script_goes_into_a_folder_that_it_has_made(home: Path) -> None:
+    said = in_trial(
+        home,
+        """
+        os.makedirs("runs/1")
+        os.chdir("runs/1")
+        Path("out.txt").write_text("mine")
+        print(os.getcwd(), os.getcwdb(), Path.cwd(), os.path.abspath("out.txt"), os.listdir())
+        print(os.path.realpath("out.txt"), Path("../../data/a.txt").read_text())
+        os.chdir("../../data")
+        print(os.getcwd(), sorted(os.listdir()))
+        """,
+    )
+    run = home / "runs" / "1"
+    assert said.splitlines() == [
+        f"{run} {os.fsencode(run)!r} {run} {run / 'out.txt'} ['out.txt']",
+        f"{run / 'out.txt'} as it was",
+        f"{home / 'data'} ['a.txt', 'below']",
+    ]
+
+
+def test_what_the_system_would_say_is_said(home: Path) -> None:
     said = in_trial(
         home,
         """
         os.makedirs("data", exist_ok=True)
-        try:
-            os.mkdir("data")
-        except FileExistsError:
-            print("there already")
+        calls = [
+            lambda: os.mkdir("data"), lambda: os.mkdir("no/folder"), lambda: os.rmdir("data"),
+            lambda: os.remove("data"), lambda: os.rmdir("log.txt"), lambda: os.remove("nothing"),
+            lambda: open("no/file", "w"), lambda: open("log.txt", "x"), lambda: open("data", "w"),
+            lambda: os.rename("nothing", "else"), lambda: shutil.rmtree("nothing"),
+        ]
+        for call in calls:
+            try:
+                call()
+            except OSError as error:
+                print(type(error).__name__, error.filename)
         """,
     )
-    assert said.strip() == "there already"
+    assert said.splitlines() == [
+        "FileExistsError data",
+        "FileNotFoundError no/folder",
+        "OSError data",
+        "IsADirectoryError data",
+        "NotADirectoryError log.txt",
+        "FileNotFoundError nothing",
+        "FileNotFoundError no/file",
+        "FileExistsError log.txt",
+        "IsADirectoryError data",
+        "FileNotFoundError nothing",
+        "FileNotFoundError nothing",
+    ]
+
+
+def test_files_are_copied_and_changed(home: Path) -> None:
+    said = in_trial(
+        home,
+        """
+        Path("made.txt").write_text("mine")
+        shutil.copy2("made.txt", "copy.txt")
+        shutil.copytree("data", "data2")
+        shutil.move("log.txt", "data2")
+        os.truncate("data/a.txt", 2)
+        os.chmod("data/below/b.txt", 0o600)
+        cut = Path("data/a.txt").read_text()
+        print(Path("copy.txt").read_text(), sorted(os.listdir("data2")), cut)
+        print(oct(os.stat("data/below/b.txt").st_mode))
+        """,
+    )
+    assert said.splitlines() == ["mine ['a.txt', 'below', 'log.txt'] as", "0o100600"]
+
+
+def test_folders_that_are_open_are_mapped(home: Path) -> None:
+    said = in_trial(
+        home,
+        """
+        folder = os.open("data", os.O_RDONLY)
+        os.unlink("a.txt", dir_fd=folder)
+        os.close(os.open("new.txt", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+        print(sorted(os.listdir("data")), os.path.exists("data/new.txt"))
+        """,
+    )
+    assert said.strip() == "['below', 'new.txt'] True"
+
+
+def test_shared_memory_is_mapped_and_works(home: Path) -> None:
+    kept = Path("/dev/shm") / f"slipstream-test-{os.getpid()}"
+    kept.write_text("the user's")
+    try:
+        said = in_trial(
+            home,
+            f"""
+            kept, new = "{kept}", "{kept}-new"
+            print(open(kept).read())
+            os.remove(kept)
+            Path(new).write_text("mine")
+            is_listed = Path(new).name in os.listdir("/dev/shm")
+            print(os.path.exists(kept), Path(new).read_text(), is_listed)
+
+            import multiprocessing
+            from multiprocessing.shared_memory import SharedMemory
+            import torch
+            numbers = multiprocessing.Array("i", [1, 2])
+            memory = SharedMemory(create=True, size=16)
+            memory.buf[0] = 7
+            other = SharedMemory(memory.name)
+            print(numbers[:], other.buf[0])
+            other.close()
+            memory.close()
+            memory.unlink()
+            torch.multiprocessing.set_sharing_strategy("file_system")
+            queue = torch.multiprocessing.SimpleQueue()
+            worker = multiprocessing.Process(target=lambda: queue.put(torch.ones(3)))
+            worker.start()
+            print(queue.get().tolist())
+            worker.join()
+            """,
+        )
+        assert kept.read_text() == "the user's"
+        assert not Path(f"{kept}-new").exists()
+    finally:
+        kept.unlink()
+    assert said.splitlines() == ["the user's", "False mine True", "[1, 2] 7", "[1.0, 1.0, 1.0]"]

@@ -1,15 +1,24 @@
-"""Trials: what they are started with, and that none outlives the one who waits for it."""
+"""Trials: what they are started with, and that nothing of them outlives the one who waits."""
 
+import ctypes
+import json
+import os
+import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 import pytest
 
+from slipstream.errors import UsageError
 from slipstream.launch import Target
-from slipstream.run.trial import try_out
+from slipstream.run.choose import Wish
+from slipstream.run.ending import ending_in_order
+from slipstream.run.launch import run
+from slipstream.run.trial import Spec, try_out
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -43,6 +52,121 @@ def _trial_of(process: "subprocess.Popen[bytes]") -> psutil.Process:
                 return child
         time.sleep(0.1)
     raise AssertionError("no trial was started")
+
+
+def test_a_trial_does_not_begin_without_the_one_who_waits_for_it(tmp_path: Path) -> None:
+    script, place = tmp_path / "train.py", tmp_path / "place"
+    script.write_text("print('begun')")
+    place.mkdir()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    spec = Spec(
+        target=Target(str(script)), fixes=(), known=None, seed=1, shift=0, diagnose=False, steps=1,
+        seconds=None, place=str(place), waits=False, parent=gone.pid,
+    )  # fmt: skip
+    (place / "spec.json").write_text(json.dumps(asdict(spec)))
+    for parent, said in ((gone.pid, ""), (os.getpid(), "begun\n")):
+        (place / "spec.json").write_text(json.dumps({**asdict(spec), "parent": parent}))
+        done = subprocess.run(
+            [sys.executable, "-m", "slipstream.run.child", str(place / "spec.json")],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.stdout, done.returncode) == (said, 0 if said else 1), done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    script, place = tmp_path / "train.py", tmp_path / "tmp"
+    script.write_text("import time; print('begun', flush=True); time.sleep(600)")
+    place.mkdir()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "slipstream", "run", str(script)],
+        env={**os.environ, "TMPDIR": str(place)}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        trial = _trial_of(running)
+        while not any("begun" in file.read_text() for file in place.glob("*/output.txt")):
+            assert running.poll() is None
+            time.sleep(0.1)
+        running.send_signal(number)
+        assert running.wait(30) == 128 + number
+    finally:
+        running.kill()
+        running.wait()
+    assert not trial.is_running()
+    assert [path.name for path in place.iterdir() if path.name.startswith("slipstream")] == []
+
+
+def test_signals_are_as_they_were_behind_trials() -> None:
+    was = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+    try:
+        with ending_in_order():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert callable(signal.getsignal(signal.SIGTERM))
+            with ending_in_order(), pytest.raises(SystemExit) as leaving:
+                signal.raise_signal(signal.SIGTERM)
+            assert leaving.value.code == 143
+            signal.raise_signal(signal.SIGTERM)  # what is cleaned up now comes to its end
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, was)
+
+
+def test_processes_that_left_the_session_end_with_the_trial(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import subprocess\n"
+        "away = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print(away.pid, flush=True)\n"
+        # The parent of this one ends before it.
+        "subprocess.run(['sh', '-c', 'setsid sleep 600 >/dev/null 2>&1 & echo $!'])\n"
+    )
+    others = subprocess.Popen(["sleep", "600"])
+    try:
+        trial = try_out(Target(str(script)), seed=1)
+        assert others.poll() is None
+    finally:
+        others.kill()
+        others.wait()
+    assert trial.is_good
+    pids = [int(word) for word in trial.said.split()]
+    assert len(pids) == 2
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert not _is_subreaper()
+
+
+def _is_subreaper() -> bool:
+    value = ctypes.c_int(-1)
+    assert ctypes.CDLL(None).prctl(37, ctypes.byref(value), 0, 0, 0) == 0
+    return bool(value.value)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *(
+            Target(name, ("train.py",), is_module=True)
+            for name in (
+                "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
+            )
+        ),
+        Target("/usr/bin/torchrun", ("train.py",)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_launchers_stand_before_us(target: Target) -> None:
+    with pytest.raises(UsageError, match=r"torchrun … -m slipstream run train\.py"):
+        run(target, Wish("exact", (), ()), dry=True)
+
+
+def test_a_script_that_starts_itself_anew_fails_in_a_trial(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys\nos.execv(sys.executable, [sys.executable, '-c', ''])")
+    trial = try_out(Target(str(script)), seed=1)
+    assert not trial.is_good
+    assert trial.last_words == (
+        "RuntimeError: a trial cannot follow a script that starts itself anew"
+    )
 
 
 def test_trials_have_the_same_hashes_and_say_their_last_words(

@@ -151,3 +151,96 @@ def test_what_was_asked_of_trials_alone_is_refused_without_them(tmp_path: Path) 
     assert done.returncode == 2
     assert "did not get through its first steps" in done.stderr
     assert "no data here" in done.stderr
+
+
+_ASKS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--data", required=True)
+parser.parse_args()
+"""
+_EARLY = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+is_fixed = hasattr(torch.nn.Module.zero_grad, "__wrapped__")
+for step, (x,) in enumerate(DataLoader(TensorDataset(torch.randn(512, 16)), 16)):
+    if step == 30 and is_fixed:
+        END
+    optimizer.zero_grad(set_to_none=False)
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+sys.exit(5 if is_fixed and CODE else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "why"),
+    [("break", "False", "end: the script was over after 32 "), ("pass", "True", "exit code: 0 ")],
+)
+def test_a_fix_that_makes_the_script_end_otherwise_is_undone(
+    tmp_path: Path, end: str, code: str, why: str
+) -> None:
+    script = _EARLY.replace("END", end).replace("CODE", code)
+    done, result = run(tmp_path, "--only", "zero-grad", script=script)
+    assert done.returncode == 0, done.stderr
+    (entry,) = [entry for entry in result["fixes"] if entry["fix"] == "zero-grad"]
+    assert (entry["state"], entry["why"].startswith(why)) == ("undone", True), entry
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        (_ASKS, 2, "the following arguments are required: --data"),
+        ("raise SystemExit('no data here')", 1, "no data here"),
+        ("import torch; torch.nn.Linear(2, 2)(torch.ones(2))", 0, ""),
+    ],
+)
+def test_a_script_without_a_step_runs_as_written(
+    tmp_path: Path, script: str, code: int, said: str
+) -> None:
+    done, result = run(tmp_path, script=script)
+    assert done.returncode == code, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert lines[:2] == [
+        "slipstream: looking at the script …",
+        "slipstream: no training step was seen, so nothing is applied",
+    ]
+    assert said in done.stderr and not any("slipstream:" in line for line in lines[2:])
+    assert "skipped" not in done.stderr and "kept-memory" not in done.stderr
+    assert result["fixes"] == [] and "no training step" in result["checked"]
+
+
+def test_a_report_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("open('ran.txt', 'w'); print('ran')")
+    done = subprocess.run(
+        [sys.executable, "-m", "slipstream", "run", "--report", "no/such.json", "train.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == f"slipstream run: --report: there is no folder {tmp_path / 'no'}.\n"
+    assert done.stdout == ""
+
+
+def test_a_script_that_spoils_its_streams_keeps_its_exit_code(tmp_path: Path) -> None:
+    script = _EARLY.replace("END", "pass").replace("CODE", "False")
+    script = script.replace(
+        "sys.exit(5 if is_fixed and False else 0)",
+        """
+class Quiet:
+    closed = True  # Python asks before it flushes at its end
+    def write(self, text): pass
+sys.stdout = Quiet()
+sys.exit(7)
+""",
+    )
+    done, result = run(tmp_path, "--only", "zero-grad", script=script)
+    assert done.returncode == 7, done.stderr
+    assert "AttributeError: 'Quiet' object has no attribute 'flush'" in done.stderr
+    assert "zero-grad" in done.stderr  # the table came all the same
+    assert result["fixes"]

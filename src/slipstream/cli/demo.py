@@ -16,6 +16,9 @@ Next, with a script and pictures of your own:
   slipstream doctor train.py ARGS         what is slow in it
   slipstream run train.py ARGS            the same results, faster
   slipstream pack YOUR_FOLDER train.slip  for slipstream.Loader"""
+_MADE = (
+    "slow_train.py", "packed_train.py", "report.json", "report.html", "run.json", "demo.json",
+)  # fmt: skip
 
 
 def demo(
@@ -56,7 +59,9 @@ def demo(
 
 @contextlib.contextmanager
 def _folder(place: Path, data: tuple[str, ...], *, keep: bool) -> Iterator[None]:
-    """Make the folder; take the data away at the end, and all that is new where that is early."""
+    """Make the folder; take the data away at the end, and all that was made where that is early.
+    What others have put there stays.
+    """
     for name in data:
         if (place / name).exists():
             raise UsageError(
@@ -71,7 +76,8 @@ def _folder(place: Path, data: tuple[str, ...], *, keep: bool) -> Iterator[None]
     try:
         yield
     except BaseException:
-        _remove(sorted(set(place.iterdir()) - earlier))
+        made = [place / name for name in (*data, *_MADE)]
+        _remove([path for path in made if path not in earlier])
         if not was_there:
             with contextlib.suppress(OSError):
                 place.rmdir()
@@ -82,7 +88,7 @@ def _folder(place: Path, data: tuple[str, ...], *, keep: bool) -> Iterator[None]
 
 def _remove(paths: list[Path]) -> None:
     for path in paths:
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)

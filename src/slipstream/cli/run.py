@@ -1,14 +1,25 @@
 """`slipstream run`: an unmodified script, made faster, and proved to do the same."""
 
+import contextlib
 import json
 import os
 import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slipstream.errors import UsageError
+from slipstream.run.memory import TRIED
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from slipstream.launch import Target
+    from slipstream.run.outcome import Outcome
 
 
 def run(
@@ -44,34 +55,70 @@ def run(
     from slipstream.launch import parse_target
     from slipstream.run.choose import Wish
     from slipstream.run.launch import run as run_fixed
-    from slipstream.run.text import print_outcome
 
     console = Console(stderr=True, highlight=False)
     target = parse_target(context.args, "run")
     wish = Wish(allow, _names(only), _names(skip))
     folder = Path.cwd()
-    report = report and report.absolute()  # the script may go elsewhere
     if diff and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("--diff is for one process: run it without torchrun.")
+    if report is not None:
+        report = report.absolute()  # the script may go elsewhere
+        _check_report(report)
+    # Of a training that is over, nothing that we do behind it may make a failure.
+    told: Callable[[], AbstractContextManager[None]]
+    told = contextlib.nullcontext if dry_run or diff else _told
     outcome = run_fixed(
         target, wish, dry=dry_run or diff,
         say=lambda line: console.print(f"slipstream: {line}", style="dim"),
     )  # fmt: skip
-    sys.stdout.flush()
-    print_outcome(outcome, console)
-    if not int(os.environ.get("RANK", "0")):
-        from slipstream.run.diff.suggest import print_suggestions
-
-        print_suggestions(outcome, target, folder, console)
+    with told():
+        if report is not None and not outcome.rank:
+            report.write_text(json.dumps(outcome.as_dict(), indent=1) + "\n")
+    with told():
+        sys.stdout.flush()
+    with told():
+        _print(outcome, target, folder, console)
     if diff:
         from slipstream.run.diff.show import diff_of
 
         sys.stdout.buffer.write(diff_of(target, outcome, folder, console).encode())
         sys.stdout.flush()
-    if report is not None and not outcome.rank:
-        report.write_text(json.dumps(outcome.as_dict(), indent=1) + "\n")
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
+
+
+def _check_report(report: Path) -> None:
+    """Before anything is tried. Raises `UsageError` where no file can be written."""
+    if TRIED in os.environ or int(os.environ.get("RANK", "0")):
+        return
+    if report.is_dir():
+        raise UsageError(f"--report is a file; {report} is a folder.")
+    if not report.parent.is_dir():
+        raise UsageError(f"--report: there is no folder {report.parent}.")
+    if not os.access(report if report.exists() else report.parent, os.W_OK):
+        raise UsageError(f"--report: {report} cannot be written.")
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """An error is told, by the stream that the script cannot have replaced, and no more."""
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(Exception):
+            traceback.print_exc(file=sys.__stderr__)
+
+
+def _print(outcome: "Outcome", target: "Target", folder: Path, console: "Console") -> None:
+    from slipstream.run.diff.suggest import print_suggestions
+    from slipstream.run.text import print_outcome
+
+    if not outcome.fixes and not outcome.warnings:
+        return  # nothing was chosen from, which was said
+    print_outcome(outcome, console)
+    if not int(os.environ.get("RANK", "0")):
+        print_suggestions(outcome, target, folder, console)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -42,16 +42,41 @@ class SlotCollate:
 
     def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
         first = tensors[0]
-        if type(first) is not torch.Tensor or first.layout is not torch.strided or first.is_nested:
+        if not _stack_alike(tensors):
             return collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
         shape = (len(tensors), *first.shape)
         nbytes = first.nbytes * len(tensors)
         if self._slot is None or self._used + nbytes > self._slot.nbytes or nbytes == 0:
-            out = torch.empty(shape, dtype=first.dtype)
+            out = torch.empty(shape, dtype=first.dtype, device="cpu")
         else:
             out = tensor_at(self._slot, self._used, first.dtype, shape)
             self._used += align(nbytes, ALIGNMENT)
         return torch.stack(tuple(tensors), 0, out=out)
+
+
+def _stack_alike(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether memory of the first one's type is what torch would stack them into by itself."""
+    first = tensors[0]
+    dtype = first.dtype
+    are_plain = all(
+        type(tensor) is torch.Tensor
+        and tensor.dtype is dtype
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.requires_grad
+        and not tensor.is_nested
+        for tensor in tensors
+    )
+    # Of four dimensions and more, it keeps the order that they have in memory.
+    return are_plain and (first.ndim <= 3 or first.is_contiguous())
+
+
+def _makes_here() -> bool:
+    """Whether torch makes its tensors in this process's memory, where nobody says otherwise."""
+    try:
+        return torch.empty(0).is_cpu
+    except Exception:  # on a device, which a forked process cannot have
+        return False
 
 
 def collate_here(samples: Sequence[Any]) -> Any:
@@ -60,6 +85,8 @@ def collate_here(samples: Sequence[Any]) -> Any:
 
 
 def _collate(samples: Sequence[Any], ours: dict[Any, Callable[..., Any]]) -> Any:
+    if not _makes_here():
+        ours = {}
     own_map = {
         kind: ours[kind] if kind in ours and _ORIGINALS[kind] is function else function
         for kind, function in default_collate_fn_map.items()

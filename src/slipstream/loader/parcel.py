@@ -25,6 +25,10 @@ from slipstream.store.format import align
 
 Leaf = torch.Tensor | npt.NDArray[Any]
 Place = tuple[int, Any, tuple[int, ...], tuple[int, ...] | None]
+# A part of a batch is small if it is this many times smaller than the slot, and all of them are if
+# they are so together.
+_SMALL = 16
+_SMALL_TOGETHER = 8
 
 
 @dataclass(slots=True)
@@ -83,9 +87,22 @@ def place(leaves: Sequence[Leaf], slot: Bytes | None) -> list[Place]:
     return places
 
 
-def unwrap(skeleton: bytes, places: Sequence[Place], memory: Bytes | None) -> Any:
-    """Put a batch together again on lent memory."""
-    return _Unwrapper(skeleton, partial(_take, places, memory)).load()
+def unwrap(
+    skeleton: bytes, places: Sequence[Place], memory: Bytes | None, *, copies_small: bool = True
+) -> Any:
+    """Put a batch together again on lent memory. Small parts beside large ones are copied out of
+    it: labels that are kept would keep the pictures' memory.
+    """
+    small = _small(places, memory.nbytes) if copies_small and memory is not None else frozenset()
+    return _Unwrapper(skeleton, partial(_take, places, memory, small)).load()
+
+
+def _small(places: Sequence[Place], nbytes: int) -> frozenset[int]:
+    """Numbers of leaves that are worth little of a slot's memory, each and together."""
+    sizes = [dtype.itemsize * math.prod(shape) for _, dtype, shape, _ in places]
+    small = [number for number, size in enumerate(sizes) if _SMALL * size <= nbytes]
+    together = sum(sizes[number] for number in small)
+    return frozenset(small if _SMALL_TOGETHER * together <= nbytes else ())
 
 
 class _Wrapper(ForkingPickler):
@@ -120,17 +137,22 @@ class _Unwrapper(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _take(places: Sequence[Place], memory: Bytes | None, number: int) -> Leaf:
+def _take(
+    places: Sequence[Place], memory: Bytes | None, small: frozenset[int], number: int
+) -> Leaf:
     offset, dtype, shape, strides = places[number]
     if memory is None:
         # Only what has no bytes goes without a slot.
         is_array = isinstance(dtype, np.dtype)
         return np.empty(shape, dtype) if is_array else torch.empty(shape, dtype=dtype)
     if isinstance(dtype, np.dtype):
-        return np.ndarray(shape, dtype, memory, offset)
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, memory, offset)
+        return array.copy() if number in small else array
     if strides is None:
-        return tensor_at(memory, offset, dtype, shape)
-    return tensor_at(memory, offset, dtype, (math.prod(shape),)).as_strided(shape, strides)
+        tensor = tensor_at(memory, offset, dtype, shape)
+    else:
+        tensor = tensor_at(memory, offset, dtype, (math.prod(shape),)).as_strided(shape, strides)
+    return tensor.clone() if number in small else tensor
 
 
 def _leaf(number: int) -> Leaf:

@@ -300,7 +300,8 @@ class Pool:
         elif places is None:
             batch = pickle.loads(skeleton)
         else:
-            batch = unwrap(skeleton, places, memory)
+            # All of it stays where pages may be locked for copies to a device.
+            batch = unwrap(skeleton, places, memory, copies_small=False)
         return Made(batch, samples, nbytes, *times, bad)
 
     def raise_death(self, worker: _Worker, task: Task | None) -> None:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 
+from slipstream.run.seen import is_read
 from slipstream.run.trace import Trace
 
 # Of what the script's own runs differ by: a few of them do not show all that chance can do.
@@ -28,9 +29,9 @@ class Difference:
 class Reference:
     """What runs of the script as it is have seen.
 
-    Where they agree, a fixed run has to agree bit for bit. Where they do not, a batch cannot be
-    compared, and a loss has to be as near to one of theirs as theirs are to each other. `least` is
-    the share of a loss that is always near enough.
+    Where they agree, a fixed run has to agree bit for bit, and to end as they do. Where they do
+    not, a batch cannot be compared, and a loss has to be as near to one of theirs as theirs are to
+    each other. `least` is the share of a loss that is always near enough.
     """
 
     runs: tuple[Trace, ...]
@@ -51,6 +52,8 @@ class Reference:
         if len(known) != 1 or batch in known:
             return None
         ((loader, digest),) = known
+        if not is_read(digest):
+            return None
         return Difference(f"batch {at + 1} (loader {loader + 1})", digest[:12], batch[1][:12])
 
     def loss_fault(self, at: int, loss: str) -> Difference | None:
@@ -74,26 +77,37 @@ class Reference:
         for at, loss in enumerate(fixed.losses):
             if (difference := self.loss_fault(at, loss)) is not None:
                 return difference
-        return None
+        return self._end_fault(fixed)
+
+    def _end_fault(self, fixed: Trace) -> Difference | None:
+        if any(_end_difference(*pair) is not None for pair in combinations(self.runs, 2)):
+            return None
+        found = (_end_difference(run, fixed) for run in self.runs)
+        return next((difference for difference in found if difference is not None), None)
 
     def compared(self, fixed: Trace) -> str:
         """What could be compared with a run that has no fault, and what not, in words."""
         batches, losses = compared(self.runs[0], fixed)
         if not batches and not losses:
             return "no batch and no loss was seen: nothing could be compared"
-        if self.agrees:
-            return f"{batches} batches and {losses} losses are equal, bit for bit"
-        same = sum(len({run.batches[at] for run in self._long(at)}) == 1 for at in range(batches))
-        exact = sum(self._reach[at] == 0.0 for at in range(min(losses, len(self._reach))))
+        losses = min(losses, len(self._reach))  # further on, not all runs have one
+        read = [at for at in range(batches) if self._can_be_read(at, fixed)]
+        same = sum(len({run.batches[at] for run in self._long(at)}) == 1 for at in read)
+        exact = sum(reach == 0.0 for reach in self._reach[:losses])
         parts = [f"{same} batches and {exact} losses are equal, bit for bit"]
-        if same < batches:
-            parts.append(f"{batches - same} batches differ between runs of the script itself")
+        if len(read) < batches:
+            parts.append(f"{batches - len(read)} batches could not be read")
+        if same < len(read):
+            parts.append(f"{len(read) - same} batches differ between runs of the script itself")
         if exact < losses:
             parts.append(
                 f"{losses - exact} losses are as near to those of the script as its own"
                 f" {len(self.runs)} runs are to each other"
             )
         return "; ".join(parts)
+
+    def _can_be_read(self, at: int, fixed: Trace) -> bool:
+        return all(is_read(run.batches[at][1]) for run in (*self._long(at), fixed))
 
     def _long(self, at: int) -> list[Trace]:
         return [run for run in self.runs if at < len(run.batches)]
@@ -132,3 +146,33 @@ def _reaches(runs: Sequence[Sequence[str]]) -> list[float | None]:
 
 def _shown(loss: str) -> str:
     return repr(float.fromhex(loss))
+
+
+def _end_difference(before: Trace, after: Trace) -> Difference | None:
+    """Where at least one ended by itself. Windows end after steps or seconds: how far a run came in
+    one says nothing, unless the other was over sooner.
+    """
+    if "script" not in (before.ended, after.ended):
+        return None
+    if before.ended == after.ended:
+        if before.exit_code != after.exit_code:
+            return Difference("exit code", str(before.exit_code), str(after.exit_code))
+        is_same = _came_to(before) == _came_to(after) and len(before.ends) == len(after.ends)
+    else:
+        whole, cut = (before, after) if before.ended == "script" else (after, before)
+        reached = zip(_came_to(whole), _came_to(cut), strict=True)
+        is_same = all(most >= least for most, least in reached)
+        if not (whole.losses or cut.losses):
+            # Steps are batches then, and all of them counted.
+            is_same = is_same and len(whole.ends) >= len(cut.ends)
+    return None if is_same else Difference("end", _end_of(before), _end_of(after))
+
+
+def _came_to(run: Trace) -> tuple[int, int]:
+    return len(run.batches), len(run.losses)
+
+
+def _end_of(run: Trace) -> str:
+    batches, losses = _came_to(run)
+    what = "the script was over" if run.ended == "script" else "it went on"
+    return f"{what} after {len(run.ends)} steps with {batches} batches and {losses} losses"

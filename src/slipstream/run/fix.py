@@ -1,5 +1,7 @@
 """What a fix is, and what it may know."""
 
+import contextlib
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,6 +10,15 @@ from typing import Any
 from slipstream.doctor.finding import FixClass
 
 Undo = Callable[[], None]
+
+
+def warn(line: str) -> None:
+    """In the middle of the script, which does not fail of it where it makes errors of warnings."""
+    try:
+        warnings.warn(f"slipstream: {line}", stacklevel=3)
+    except Exception:
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"slipstream: {line}\n")
 
 
 @dataclass
@@ -43,10 +54,9 @@ class Situation:
         if fix in self.failures:
             return
         self.failures[fix] = f"{type(error).__name__}: {error}"
-        warnings.warn(
-            f"slipstream: {fix} failed and is off for the rest of this run ({self.failures[fix]})."
-            " The script goes on as written.",
-            stacklevel=2,
+        warn(
+            f"{fix} failed and is off for the rest of this run ({self.failures[fix]})."
+            " The script goes on as written."
         )
 
 

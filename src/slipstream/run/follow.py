@@ -1,6 +1,5 @@
 """Follows a script while it runs: what `Trace` holds, at next to no cost once it has enough."""
 
-import hashlib
 import time
 import weakref
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from slipstream.launch import WindowEnded
 from slipstream.loader.iterator import LoaderIterator
 from slipstream.patches import Patches
 from slipstream.run.check import Difference, Reference
+from slipstream.run.seen import digest, kept, root_of, value
 from slipstream.run.trace import Trace
 
 BATCHES = 24
@@ -44,6 +44,7 @@ class Follower:
         self.steps = 0
         self.last_end = 0.0
         self._limit, self._seconds = steps, seconds
+        self.has_ended = False  # the script, behind its window
         self._patches = Patches()
         self._handles: list[Any] = []
         self._losses: list[torch.Tensor] = []
@@ -66,7 +67,7 @@ class Follower:
         for handle in self._handles:
             handle.remove()
         self._patches.undo()
-        self.trace.losses = [_value(loss).hex() for loss in self._losses]
+        self.trace.losses = [value(loss).hex() for loss in self._losses]
         self.trace.on_device = any(loss.device.type != "cpu" for loss in self._losses)
         self._look(at_end=True)
         return self.trace
@@ -108,9 +109,9 @@ class Follower:
             if not self._iterator_count:
                 self._look()
             if len(self._losses) < LOSSES:
-                root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+                root = root_of(tensors)
                 if root is not None:
-                    self._losses.append(root.detach().clone())
+                    self._losses.append(kept(root))
             # Weights that are changed by hand, from no loader: nothing else tells steps apart.
             is_step = self._optimizer is None and not self._iterator_count
             if is_step:
@@ -141,13 +142,18 @@ class Follower:
             self.trace.ends.append(self.last_end)
 
     def _end_window(self) -> None:
-        if self._limit is not None and self.steps >= self._limit:
+        if self._is_enough():
+            self.has_ended = True
             raise WindowEnded
-        if self._seconds is not None and self.trace.ends:
-            # A few steps at least: fewer tell nothing.
-            long_enough = time.perf_counter() - self.trace.ends[0] >= self._seconds
-            if long_enough and self.steps >= 8:
-                raise WindowEnded
+
+    def _is_enough(self) -> bool:
+        if self._limit is not None and self.steps >= self._limit:
+            return True
+        if self._seconds is None or not self.trace.ends:
+            return False
+        # A few steps at least: fewer tell nothing.
+        long_enough = time.perf_counter() - self.trace.ends[0] >= self._seconds
+        return long_enough and self.steps >= 8
 
     def _look_at_batch(self) -> None:
         if self._expected is not None:
@@ -166,7 +172,7 @@ class Follower:
             return
         for at in range(self._looked, len(found)):
             self._looked = at + 1
-            fault = self._expected.loss_fault(at, _value(found[at]).hex())
+            fault = self._expected.loss_fault(at, value(found[at]).hex())
             if fault is not None:
                 self._tell(fault, at_end=at_end)
                 return
@@ -186,45 +192,3 @@ class Follower:
             self._iterators[iterator] = self._iterator_count
             self._iterator_count += 1
         return self._iterators[iterator]
-
-
-def digest(batch: Any) -> str:
-    """Of all tensors and values of a batch, wherever they lie.
-
-    >>> digest([torch.zeros(2), {"a": 1}]) == digest((torch.zeros(2), {"a": 1}))
-    False
-    >>> digest(torch.zeros(2)) == digest(torch.zeros(2))
-    True
-    """
-    found = hashlib.blake2b(digest_size=16)
-    _add(found, batch)
-    return found.hexdigest()
-
-
-def _add(found: Any, value: Any) -> None:
-    if isinstance(value, torch.Tensor):
-        data = value.detach().cpu()
-        if data.layout is not torch.strided:
-            data = data.to_dense()
-        found.update(f"{data.dtype}{tuple(data.shape)}".encode())
-        found.update(data.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            found.update(repr(key).encode())
-            _add(found, item)
-    elif isinstance(value, (list, tuple)):
-        found.update(f"{type(value).__name__}{len(value)}".encode())
-        for item in value:
-            _add(found, item)
-    elif hasattr(value, "tobytes") and hasattr(value, "getbands"):
-        found.update(f"{value.mode}{value.size}".encode())
-        found.update(value.tobytes())
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        found.update(type(value).__name__.encode())
-        _add(found, vars(value))
-    else:
-        found.update(repr(value).encode())
-
-
-def _value(loss: torch.Tensor) -> float:
-    return float(loss.double().sum())

@@ -17,7 +17,9 @@ from shutil import rmtree
 from slipstream.doctor.capture import Capture
 from slipstream.launch import Target, check_target
 from slipstream.run.choose import Wish, check_wish
+from slipstream.run.ending import ending_in_order
 from slipstream.run.fix import Situation
+from slipstream.run.launchers import check_no_launcher
 from slipstream.run.memory import TRIED, keeping, not_keeping
 from slipstream.run.outcome import Outcome
 from slipstream.run.ranks import find_ranks
@@ -39,21 +41,12 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
     if folder is not None:
         return run_for_real(target, Path(folder))
     check_wish(wish)
+    check_no_launcher(target)
     check_target(target)
     place = Path(tempfile.mkdtemp(prefix=PLACE))
     try:
-        ranks = find_ranks("trials")
-        # Ranks draw other numbers, as they would if nobody gave them a seed.
-        seed = ranks.first(random.SystemRandom().randrange(_SEEDS)) + ranks.rank
-        if ranks.rank:
-            say = _say_nothing
-        try:
-            tried, situation = Trials(target, wish, seed, place, say, ranks).run()
-        except TrialFailed as error:
-            if dry or ranks.world > 1:
-                raise
-            tried, situation = _untried(target, seed, place, error)
-            say(tried.warnings[0])
+        with ending_in_order():
+            tried, situation = _try_all(target, wish, place, dry, say)
         if dry:
             return outcome_of(target, tried, situation)
         save_tried(tried, place)
@@ -61,6 +54,24 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
         return run_for_real(target, place)
     finally:
         rmtree(place, ignore_errors=True)
+
+
+def _try_all(
+    target: Target, wish: Wish, place: Path, dry: bool, say: Say
+) -> tuple[Tried, Situation]:
+    ranks = find_ranks("trials")
+    # Ranks draw other numbers, as they would if nobody gave them a seed.
+    seed = ranks.first(random.SystemRandom().randrange(_SEEDS)) + ranks.rank
+    if ranks.rank:
+        say = _say_nothing
+    try:
+        return Trials(target, wish, seed, place, say, ranks).run()
+    except TrialFailed as error:
+        if dry or ranks.world > 1:
+            raise
+        tried, situation = _untried(target, seed, place, error)
+        say(tried.warnings[0])
+        return tried, situation
 
 
 def _untried(target: Target, seed: int, place: Path, error: TrialFailed) -> tuple[Tried, Situation]:

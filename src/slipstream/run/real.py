@@ -1,7 +1,6 @@
 """The run itself: with the fixes that have passed, and still compared with its trials at first."""
 
 import contextlib
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
@@ -10,7 +9,7 @@ from slipstream.launch import Target, run_target
 from slipstream.run.apply import apply_all
 from slipstream.run.check import Difference, Reference
 from slipstream.run.child import seed_all
-from slipstream.run.fix import Situation
+from slipstream.run.fix import Situation, warn
 from slipstream.run.follow import Follower
 from slipstream.run.next import next_of
 from slipstream.run.outcome import FixOutcome, Outcome
@@ -20,6 +19,10 @@ from slipstream.run.tried import Tried, load_tried
 PLACE = "slipstream-run-"
 # A device may add in another order in one run of some: trials that were equal do not exclude it.
 _NEAR_ON_DEVICE = 1e-3
+# These note all that they do.
+_TELLING = (
+    "fast-loader", "device-prefetch", "inference-mode", "contiguous-inputs", "foreach-loops",
+)  # fmt: skip
 
 
 def run_for_real(target: Target, folder: Path) -> Outcome:
@@ -63,11 +66,18 @@ class _Real:
         ran = run_target(self._target)
         follower.stop()
         self._take_away()
+        self._note_idle()
         outcome = outcome_of(self._target, tried, self._situation)
         outcome.exit_code = ran.exit_code or int(self._failed_to_undo)
         outcome.steps_per_s = follower.per_s
         self._hear_others(outcome)
         return outcome
+
+    def _note_idle(self) -> None:
+        """Fixes that had nothing to do say so."""
+        for fix in self._tried.fixes:
+            if fix.state == "applied" and fix.name in set(_TELLING) - set(self._situation.notes):
+                self._situation.note(fix.name, "nothing to do in this run")
 
     def _hear_others(self, outcome: Outcome) -> None:
         """What went otherwise for other ranks: the first waits a moment for them."""
@@ -91,13 +101,13 @@ class _Real:
         """The run is not what its trials were: whatever is the reason, no fix may be."""
         why = f"the run itself was not as its trials: {difference}"
         line = f"{why}. All fixes were undone there, and the script went on as written."
-        warnings.warn(f"slipstream: {line}", stacklevel=2)
         self._tried.warnings.append(line)
         self._tried.speed = None
         for outcome in self._tried.fixes:
             if outcome.state == "applied":
                 outcome.state, outcome.why = "undone", why
         self._take_away()
+        warn(line)
 
     def _take_away(self) -> None:
         while self._undo:

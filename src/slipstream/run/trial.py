@@ -15,9 +15,11 @@ from typing import Any
 
 from slipstream.doctor.capture import Capture, load_capture
 from slipstream.launch import Target
+from slipstream.run.ending import ending_in_order
 from slipstream.run.memory import keeping, not_keeping
+from slipstream.run.orphans import none_left
 from slipstream.run.ranks import Ranks
-from slipstream.run.sandbox import QUIET
+from slipstream.run.sandbox.quiet import QUIET
 from slipstream.run.trace import Trace, load_trace
 
 _STEPS = 48
@@ -62,6 +64,7 @@ class Spec:
     seconds: float | None
     place: str
     waits: bool  # for the file GO before it ends: other ranks may still need it
+    parent: int  # a trial that nobody waits for must not go on
 
 
 def try_out(
@@ -72,12 +75,13 @@ def try_out(
     with `diagnose` it makes one. All `ranks` try at the same time, and it is good if all are.
     """
     ranks = ranks or Ranks()
-    with tempfile.TemporaryDirectory(prefix="slipstream-trial-") as place:
+    with ending_in_order(), _thrown_away() as place, none_left():
         spec = Spec(
             target=target, fixes=tuple(fixes), seed=seed, shift=shift, diagnose=diagnose,
             known=None if known is None else str(known), steps=steps,
             # Ranks have to stop at the same step.
             seconds=_SECONDS if ranks.world == 1 else None, place=place, waits=ranks.world > 1,
+            parent=os.getpid(),
         )  # fmt: skip
         Path(place, "spec.json").write_text(json.dumps(asdict(spec)))
         environment = keeping() if "kept-memory" in fixes else not_keeping()
@@ -91,6 +95,11 @@ def try_out(
             said,
         )
     return trial if ranks.world == 1 else _of_all(trial, ranks)
+
+
+def _thrown_away() -> "tempfile.TemporaryDirectory[str]":
+    # What a process still writes that nobody could end is no reason to fail.
+    return tempfile.TemporaryDirectory(prefix="slipstream-trial-", ignore_cleanup_errors=True)
 
 
 def _of_all(trial: Trial, ranks: Ranks) -> Trial:
@@ -130,7 +139,7 @@ class _Child:
                 else:
                     self._wait_with_others(child)
             finally:
-                # Its workers as well, if it left any.
+                # Its workers as well; those that left its session come later.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()

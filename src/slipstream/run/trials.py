@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from slipstream.doctor.capture import BACKWARD, NEXT, OPTIMIZER, Capture
 from slipstream.errors import UsageError
 from slipstream.launch import Target
 from slipstream.run.check import Reference
@@ -23,6 +24,7 @@ _STEPS, _FEWEST_STEPS = 48, 8
 _SECONDS = 15.0
 _SLOWER = 0.98
 _MOST_RUNS = 3  # of the script as it is, where these differ
+_NO_STEP = "no training step was seen, so nothing is applied"
 Say = Callable[[str], None]
 
 
@@ -46,6 +48,10 @@ class Trials:
     def run(self) -> tuple[Tried, Situation]:
         """Returns what is to be applied, and what the fixes were chosen by."""
         situation = self._diagnose()
+        if not self._any(_trains(situation.capture)):
+            self._tried.checked = _NO_STEP
+            self._say(_NO_STEP)
+            return self._tried, situation
         taken = self._choose(situation)
         exact = self._proved([fix for fix in taken if fix.kind == "E"])
         numeric = self._proved_in_band([fix for fix in taken if fix.kind == "N"], exact)
@@ -217,3 +223,11 @@ class Trials:
 
 def _on_device(run: Trial) -> bool:
     return run.trace is not None and run.trace.on_device
+
+
+def _trains(capture: Capture) -> bool:
+    """Whether there was a batch, a backward pass or a step: else nothing can be compared."""
+    return any(
+        span.kind in (BACKWARD, OPTIMIZER) or (span.kind == NEXT and span.detail[2] >= 0)
+        for span in capture.spans
+    )

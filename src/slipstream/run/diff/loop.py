@@ -12,11 +12,10 @@ from slipstream.run.diff.calls import call_named, called_name, calls_at, with_ke
 from slipstream.run.diff.direction import check_direction
 from slipstream.run.diff.head import TopLine, imports_at_top
 from slipstream.run.diff.source import Edit, NoEdit, Source
-from slipstream.run.diff.statements import dropped, wrapped
+from slipstream.run.diff.statements import wrapped
 from slipstream.run.diff.workspace import Workspace
 from slipstream.run.evaluating.flow import keeps_to_itself
 from slipstream.run.fix import Situation
-from slipstream.run.fixes import empty_cache as empty_cache_fix
 from slipstream.run.fixes.fused_optimizer import best_way
 
 Changes = list[Edit | TopLine]
@@ -59,26 +58,6 @@ def _without_arguments(source: Source, call: ast.Call) -> Edit:
     if len(given) != 1 or not isinstance(given[0], ast.Constant) or given[0].value is not False:
         raise NoEdit(f"what {source.path.name}:{call.lineno} passes to zero_grad is computed")
     return Edit(source.path, source.end(call.func), source.end(call), "()")
-
-
-def empty_cache(space: Workspace, situation: Situation) -> Changes:
-    """The calls are left out."""
-    changes: Changes = []
-    for finding in situation.report["findings"]:
-        if finding["rule"] not in empty_cache_fix.RULES:
-            continue
-        for where in (finding["where"], *finding.get("places", ())):
-            source, line = space.at(where)
-            for call in calls_at(source, line, _frees):
-                statement = source.statement(call)
-                if not isinstance(statement, ast.Expr) or statement.value is not call:
-                    raise NoEdit(f"what the call at {where} returns is used")
-                changes.append(dropped(source, statement))
-    return _once(changes)
-
-
-def _frees(call: ast.Call) -> bool:
-    return called_name(call) in ("collect", "empty_cache")
 
 
 def non_blocking_copies(space: Workspace, situation: Situation) -> Changes:

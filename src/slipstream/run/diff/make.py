@@ -13,8 +13,8 @@ from slipstream.run.speed_up import NOT_HERE
 
 Rewriter = Callable[[Workspace, Situation], list[Edit | TopLine]]
 
-# The others have no lines of their own. Loader is none for DataLoader: its order of shuffle=True
-# is another one.
+# The others have no lines of their own: what they do depends on more than a line can say, as on how
+# much memory is left. Loader is none for DataLoader: its order of shuffle=True is another one.
 REWRITERS: dict[str, Rewriter] = {
     "kept-memory": switches.kept_memory,
     "threads": switches.threads,
@@ -22,7 +22,6 @@ REWRITERS: dict[str, Rewriter] = {
     "cudnn-benchmark": switches.cudnn_benchmark,
     "fused-optimizer": loop.fused_optimizer,
     "zero-grad": loop.zero_grad,
-    "empty-cache": loop.empty_cache,
     "non-blocking-copies": loop.non_blocking_copies,
     "inference-mode": loop.inference_mode,
 }

@@ -1,20 +1,8 @@
-"""Whole statements: left out, or put under a line of their own."""
+"""Whole statements: put under a line of their own, or behind one."""
 
 import ast
 
 from slipstream.run.diff.source import Edit, NoEdit, Source
-
-
-def dropped(source: Source, statement: ast.stmt) -> Edit:
-    """Without it; `pass` where nothing else would be left."""
-    parent = source.parent(statement)
-    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
-    block = next((block for block in blocks if isinstance(block, list) and statement in block), [])
-    if len(block) < 2 or not source.stands_alone(statement):
-        return Edit(source.path, source.start(statement), source.end(statement), "pass")
-    start = source.line_start(statement.lineno)
-    end = source.line_start((statement.end_lineno or statement.lineno) + 1)
-    return Edit(source.path, start, end, "")
 
 
 def wrapped(source: Source, statement: ast.stmt, opening: str) -> Edit:

@@ -2,8 +2,9 @@
 
 A tensor is first copied into page-locked memory of torch's own allocator, which keeps it until the
 device has read it; the script may overwrite or drop its own tensor at once, as before. Only from
-the processor to a device, never back: what comes back is read at once. Only where the script has no
-streams of its own, as another stream would have to wait for the copy.
+the processor to a device, never back: what comes back is read at once. Memory that is page-locked
+already is left alone: the device may be about to write to it. Only where the script has no streams
+of its own, as another stream would have to wait for the copy.
 """
 
 import sys
@@ -28,11 +29,15 @@ def applies(situation: Situation) -> tuple[bool, str]:
     waits = [
         call
         for call in situation.capture.calls
-        if call.what in ("Tensor.to", "Tensor.cuda") and call.facts.get("blocking", 0) >= _OFTEN
+        if call.what in ("Tensor.to", "Tensor.cuda") and _staged_often(call.facts)
     ]
     if not waits:
         return False, "no copies to the device that the loop waits for"
     return True, f"{waits[0].what} at {waits[0].where} waits for the device"
+
+
+def _staged_often(facts: dict[str, Any]) -> bool:
+    return bool(min(facts.get("blocking", 0), facts.get("pageable", 0)) >= _OFTEN)
 
 
 def apply(situation: Situation) -> Undo:
@@ -85,22 +90,15 @@ class _Copies:
     def _send(self, to: Any, tensor: torch.Tensor, device: torch.device) -> Any:
         """None where it is better done as written."""
         try:
-            if torch.cuda.is_current_stream_capturing():
+            if torch.cuda.is_current_stream_capturing() or tensor.is_pinned():
                 return None
             if torch.cuda.current_stream(device) != torch.cuda.default_stream(device):
                 return None
-            return to(_staged(tensor), device, non_blocking=True)
+            return to(tensor.pin_memory(), device, non_blocking=True)
         except Exception as error:
             self._is_on = False
             self._situation.give_up(NAME, error)
             return None
-
-
-def _staged(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in page-locked memory: what is page-locked already is still the script's to change."""
-    if tensor.is_pinned():
-        return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
-    return tensor.pin_memory()
 
 
 def can_be_staged(tensor: Any) -> bool:

@@ -139,7 +139,7 @@ class _Prefetch:
     def wrap_cuda(self, original: Any) -> Any:
         def cuda(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_on and self._delivered.has(tensor) and can_be_staged(tensor):
-                asked = wanted(args or ("cuda",), kwargs)
+                asked = wanted(args or (() if "device" in kwargs else ("cuda",)), kwargs)
                 sent = None if asked is None else self._send(torch.Tensor.to, tensor, *asked)
                 if sent is not None:
                     return sent

@@ -27,7 +27,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
     if with_workers:
         return True, f"{with_workers[0].workers} workers read {with_workers[0].dataset}"
     if any(loader.collate == "default_collate" for loader in loaders):
-        return True, f"if samples of {loaders[0].dataset} are rows, they are gathered in one step"
+        return True, f"samples of {loaders[0].dataset} are looked up one by one"
     return False, "no loader has workers, and none has torch's own collate"
 
 

@@ -14,6 +14,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from slipstream.cpu import usable_cores
@@ -21,6 +22,7 @@ from slipstream.loader.wire import Closed
 from slipstream.run.loading.child import Job
 from slipstream.run.loading.crew import Answer, Crew
 from slipstream.run.loading.digest import digest
+from slipstream.run.loading.held import Held
 from slipstream.run.loading.indices import Indices
 from slipstream.run.loading.knowledge import Knowledge
 from slipstream.run.loading.states import (
@@ -31,7 +33,6 @@ from slipstream.run.loading.states import (
     read_states,
     write_states,
 )
-from slipstream.run.loading.watch import Watch
 
 _LOOKED_AT = 3  # batches made here before anything else
 LEAST_BATCH_S = 3e-3  # below, handing over costs too much
@@ -56,7 +57,7 @@ class Ahead:
         self._left = math.inf if length is None else length
         self._say, self._fail = say, fail
         self._crew: Crew | None = None
-        self._watch: Watch | None = None
+        self._held: Held | None = None
         self._verifying: tuple[int, str, States, float] | None = None
         self._queue: deque[tuple[int, Any]] = deque()
         # Where the generators are before the first batch of the queue, as its maker has it.
@@ -158,14 +159,14 @@ class Ahead:
                 else:
                     self._work()
             else:
+                expected, ends = digest(batch), changed(before, after)
                 number = self._start().verify(index, before)
-                ends = changed(before, after)
-                self._verifying = number, digest(batch), ends, time.monotonic()
+                self._verifying = number, expected, ends, time.monotonic()
 
     def _may_start(self) -> bool:
         known = self._known
-        if self._watch is None:
-            self._watch = Watch(known.roots)
+        if self._held is None:
+            self._held = Held(known.roots)
         if known.made_here < _LOOKED_AT and known.verified is None:
             return False
         if why := self._why_not():
@@ -174,26 +175,20 @@ class Ahead:
         return self._is_long()
 
     def _why_not(self) -> str:
-        known, watch = self._known, self._watch
-        assert watch is not None
+        known = self._known
+        assert self._held is not None
         if self._indices.why_not:
             return self._indices.why_not
         if known.batch_s < LEAST_BATCH_S:
             return f"a batch takes {1000 * known.batch_s:.2f} ms, too little to be worth it"
-        if watch.why_not:
-            return watch.why_not
-        began = time.perf_counter()
-        is_same = watch.is_same()
-        if time.perf_counter() - began > _WATCH_SHARE * known.batch_s:
-            return "it consists of more objects than can be watched"
-        if not is_same or not watch.is_same_throughout():
-            return "samples change what the dataset holds"
+        if why := self._held.why_not(_WATCH_SHARE * known.batch_s):
+            return why
         return "" if can_be_kept() else "NumPy's generator is not its usual one"
 
     # Elsewhere.
 
     def _start(self) -> Crew:
-        self._crew = Crew(self._job)
+        self._crew = Crew(replace(self._job, held=self._held))
         self._crew.grow()
         return self._crew
 
@@ -203,7 +198,7 @@ class Ahead:
         if known.draws or known.verified is None or not self._is_long():
             return
         if not self._indices.why_not and known.verified.is_same_throughout():
-            self._watch = known.verified
+            self._held = known.verified
             self._start()
             self._work()
 
@@ -246,12 +241,9 @@ class Ahead:
         if crew is None or not self._queue:
             return None
         number, expected = self._queue.popleft()
-        assert self._watch is not None
-        if expected is not index or not self._watch.is_same():
-            # Begin anew, as things are now.
-            self.close()
-            self._watch = None
-            self._miss("what samples are made from changes all the time")
+        assert self._held is not None
+        if expected is not index or not self._held.is_same():
+            self._begin_anew()
             return None
         limit = max(_PATIENCE_S, _PATIENCE_TIMES * self._known.batch_s)
         answer = crew.wait_for(number, limit)
@@ -259,6 +251,9 @@ class Ahead:
             self._turn_off("a process that makes batches ahead did not answer")
             return None
         if not self._is_due(answer):
+            return None
+        if answer.entries != self._held.entries(index):
+            self._begin_anew()
             return None
         self._known.delivered += 1
         if self._known.delivered in _SPOT_CHECKS:
@@ -269,6 +264,12 @@ class Ahead:
         self._known.misses = 0
         self._refill()
         return answer
+
+    def _begin_anew(self) -> None:
+        """As things are now."""
+        self.close()
+        self._held = None
+        self._miss("what samples are made from changes all the time")
 
     def _ready_crew(self) -> Crew | None:
         """Those who have worked ahead, if there are any by now."""
@@ -318,7 +319,7 @@ class Ahead:
         elif answer.digest != expected or answer.ends != ends:
             self._turn_off("a batch made in another process is another one")
         else:
-            self._known.verified = self._watch
+            self._known.verified = self._held
             if not self._known.draws:
                 self._work()
 

@@ -13,6 +13,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from slipstream.loader.parcel import place, wrap
@@ -20,7 +21,8 @@ from slipstream.loader.wire import Closed, Wire
 from slipstream.loader.worker import Slots, watch_parent
 from slipstream.run.loading.confine import Confinement
 from slipstream.run.loading.digest import digest, trouble
-from slipstream.run.loading.states import States, changed, read_states, write_states
+from slipstream.run.loading.held import Held
+from slipstream.run.loading.states import States, changed, others, read_states, write_states
 from slipstream.run.loading.threads import ThreadDependence
 from slipstream.run.pictures.batches import LateCollate
 from slipstream.run.pictures.late_tensor import postponed
@@ -28,7 +30,7 @@ from slipstream.run.pictures.late_tensor import postponed
 TASK, VERIFY, RESTART = range(3)  # to the child
 # From it; the first two are those of `Slots`.
 BATCH, FAILED, VERIFIED = range(10, 13)
-_MOST_SLOTS = 256
+_MOST_SLOTS = 8  # batches that are kept beyond lie in the memory of the loop's process
 _NICE = 5  # the loop goes first
 
 
@@ -40,6 +42,7 @@ class Job:
     collate_fn: Callable[..., Any]
     auto_collation: bool
     threads: int  # of torch in the loop's process
+    held: Held | None = None  # as the loop's process looks at it
 
 
 def run_child(job: Job, end: socket.socket, parent: int) -> None:
@@ -109,15 +112,18 @@ class _Maker:
         before = read_states()
         slot = self._slots.take(self._expected) if self._expected else None
         try:
-            parcel = wrap(self._batch(index, slot and slot[1]))
+            batch, doubt = self._watched(index, slot and slot[1])
+            parcel = wrap(batch)
             after = read_states()
-            trace = self._confinement.take_trace()
+            trace = self._confinement.take_trace() or doubt
             nbytes = parcel.nbytes
             if not trace and nbytes and (slot is None or slot[1].nbytes < nbytes):
                 self._free(slot)
                 slot = self._slots.take(nbytes)
-                trace = "" if slot is not None else "holds more batches than there is room for"
-            places = [] if trace else place(parcel.leaves, slot and slot[1])
+            memory = slot and slot[1]
+            if memory is None and nbytes and not trace:
+                memory = np.empty(nbytes, np.uint8)
+            places = [] if trace else place(parcel.leaves, memory)
         except BaseException:
             self._free(slot)
             raise
@@ -126,8 +132,10 @@ class _Maker:
             self._send((FAILED, number, trace))
             return
         self._expected = max(nbytes, self._expected * 7 // 8)
+        where = slot[0] if slot is not None else memory
         ends = changed(before, after)
-        self._send((BATCH, number, slot and slot[0], places, parcel.skeleton, ends))
+        entries = self._job.held.entries(index) if self._job.held is not None else 0
+        self._send((BATCH, number, where, places, parcel.skeleton, ends, entries))
 
     def _free(self, slot: Any) -> None:
         if slot is not None and slot[0] not in self._slots.free:
@@ -142,38 +150,55 @@ class _Maker:
         with postponed():
             return LateCollate(memory, self._threads).collate(self._samples(index))
 
+    def _watched(self, index: Any, memory: Any = None) -> tuple[Any, str]:
+        """A batch, and why it may not be what the loop's process would make."""
+        job = self._job
+        mode = ThreadDependence() if job.threads > 1 else None
+        with mode or nullcontext():
+            batch = self._batch(index, memory)
+        if mode is not None and mode.found:
+            return batch, f"{mode.found} may round differently with other threads"
+        if job.held is not None and not job.held.is_same():
+            return batch, "samples change what the dataset holds"
+        return batch, ""
+
     def _samples(self, index: Any) -> Any:
         dataset = self._job.dataset
         many = getattr(dataset, "__getitems__", None)
         return many(index) if many else [dataset[one] for one in index]
 
     def _verify(self, index: Any, states: States) -> tuple[str, str, States]:
-        """Make a batch twice from the same states. What is wrong with that, if anything; what the
-        batch is; and where the generators are afterwards.
+        """Make a batch twice from the same states, and again with other states of the generators
+        that it left as they were. What is wrong with that, if anything; what the batch is; and
+        where the generators are afterwards.
         """
-        mode = ThreadDependence() if self._job.threads > 1 else None
         try:
             write_states(states)
-            with mode or nullcontext():
-                first = self._batch(index)
+            first, doubt = self._watched(index)
             ends = read_states()
             if trace := self._confinement.take_trace():
                 return f"making a batch {trace}", "", {}
-            if mode is not None and mode.found:
-                return f"{mode.found} may round differently with other threads", "", {}
+            if doubt:
+                return doubt, "", {}
             write_states(states)
             second = self._batch(index)
-            if read_states() != ends or digest(first) != digest(second):
+            made = digest(first)
+            if read_states() != ends or digest(second) != made:
                 return "a batch that is made again is another one", "", {}
             if why := trouble(first, second):
                 return why, "", {}
+            still = [number for number in states if ends[number] == states[number]]
+            write_states({**states, **others(still)})
+            if still and digest(self._batch(index)) != made:
+                return "samples look at random generators that they do not draw from", "", {}
+            write_states(ends)
         except Closed:
             raise
         except Exception as error:
             if trace := self._confinement.take_trace():
                 return f"making a batch {trace}", "", {}
             return f"in another process: {type(error).__name__}: {error}", "", {}
-        return "", digest(second), changed(states, ends)
+        return "", made, changed(states, ends)
 
     def _send(self, message: tuple[Any, ...]) -> None:
         self._wire.send(pickle.dumps(message, 5))

@@ -4,6 +4,9 @@ import hashlib
 import pickle
 from typing import Any
 
+import numpy as np
+import torch
+
 _MOST_BYTES = 32 << 20
 
 
@@ -24,6 +27,23 @@ class _Sink:
         return len(data)
 
 
+class _Pickler(pickle.Pickler):
+    """Copies of tensors and arrays are made before a byte of them is written."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, torch.Tensor):
+            is_plain = thing.layout is torch.strided and thing.device.type == "cpu"
+            if not is_plain or thing.untyped_storage().nbytes() > _MOST_BYTES:
+                raise _TooMuch
+        elif isinstance(thing, (np.ndarray, torch.UntypedStorage)) and _nbytes(thing) > _MOST_BYTES:
+            raise _TooMuch
+        return NotImplemented
+
+
+def _nbytes(thing: Any) -> int:
+    return int(thing.nbytes if isinstance(thing, np.ndarray) else thing.nbytes())
+
+
 def contents(*things: Any) -> str:
     """Empty where that cannot be said: they are too large, or cannot be pickled.
 
@@ -34,7 +54,7 @@ def contents(*things: Any) -> str:
     """
     sink = _Sink()
     try:
-        pickle.Pickler(sink, protocol=5).dump(things)
+        _Pickler(sink, protocol=5).dump(things)
     except Exception:
         return ""
     return sink.digest.hexdigest()

@@ -30,6 +30,7 @@ class Answer:
     ends: States = field(default_factory=dict)
     failure: str = ""
     digest: str = ""
+    entries: int = 0  # of what is long in the dataset, as they were there
 
 
 class Child:
@@ -94,11 +95,11 @@ class Child:
         if kind == VERIFIED:
             return Answer(failure=parts[0], digest=parts[1], ends=parts[2])
         assert kind == BATCH
-        slot, places, skeleton, ends = parts
-        memory = None
-        if slot is not None:
-            memory = self._leases.lend(self._slots[slot], (slot, Forks.count))
-        return Answer(unwrap(skeleton, places, memory), ends)
+        where, places, skeleton, ends, entries = parts
+        memory = where  # itself, or the number of a slot
+        if isinstance(where, int):
+            memory = self._leases.lend(self._slots[where], (where, Forks.count))
+        return Answer(unwrap(skeleton, places, memory), ends, entries=entries)
 
     def _take_back(self) -> tuple[list[int], list[int]]:
         """Slots to use again, and those that another forked process may still look at."""

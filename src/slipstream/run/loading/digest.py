@@ -1,13 +1,30 @@
 """What a batch is, bit for bit, and whether it can travel."""
 
+import datetime
+import decimal
+import enum
 import hashlib
+import io
 import math
+import re
+import uuid
+from multiprocessing.reduction import ForkingPickler
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
 import torch
 
 from slipstream.loader.parcel import Leaf, wrap
+
+# Nobody can change these, whoever has them.
+_FROZEN = (
+    type(None), bool, int, float, complex, str, bytes, range, slice, tuple, frozenset, type,
+    FunctionType, BuiltinFunctionType, PurePath, enum.Enum, datetime.date, datetime.time,
+    datetime.timedelta, datetime.tzinfo, decimal.Decimal, uuid.UUID, re.Pattern, np.generic,
+    np.dtype, torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
 
 
 def digest(batch: Any) -> str:
@@ -22,7 +39,7 @@ def digest(batch: Any) -> str:
 
 def trouble(first: Any, second: Any) -> str:
     """Why a batch cannot be handed over from another process, or an empty string. `second` was
-    made like `first`: memory that both have is not theirs.
+    made like `first`: memory and objects that both have are not theirs.
     """
     leaves, others = wrap(first).leaves, wrap(second).leaves
     if any(not _is_usual(leaf) for leaf in leaves):
@@ -32,6 +49,8 @@ def trouble(first: Any, second: Any) -> str:
         return "its tensors are the dataset's own"
     if len(set(places)) < len(places):
         return "its tensors share memory"
+    if _changeable(first).keys() & _changeable(second).keys():
+        return "its objects are the dataset's own"
     return ""
 
 
@@ -60,3 +79,36 @@ def _memory(leaf: Leaf) -> int:
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     return int(owner.ctypes.data)
+
+
+def _changeable(batch: Any) -> dict[int, Any]:
+    """Objects in it that somebody could change, by their addresses."""
+    walk = _Walk(io.BytesIO(), 5)
+    walk.dump(batch)
+    return walk.met
+
+
+class _Walk(ForkingPickler):
+    """Meets all that would travel. Holds it, so that none takes another's address."""
+
+    def __init__(self, file: io.BytesIO, protocol: int) -> None:
+        super().__init__(file, protocol)
+        self.met: dict[int, Any] = {}
+
+    def persistent_id(self, value: Any) -> Any:
+        if not isinstance(value, _FROZEN) and not _is_frozen_by_its_class(type(value)):
+            self.met[id(value)] = value
+
+    def reducer_override(self, value: Any) -> Any:
+        is_leaf = isinstance(value, torch.Tensor) or (
+            isinstance(value, np.ndarray) and not value.dtype.hasobject
+        )
+        if is_leaf:
+            return int, ()
+        if _is_frozen_by_its_class(type(value)) and hasattr(value, "__dict__"):
+            return tuple, (tuple(vars(value).values()),)
+        return NotImplemented
+
+
+def _is_frozen_by_its_class(kind: type) -> bool:
+    return bool(getattr(getattr(kind, "__dataclass_params__", None), "frozen", False))

@@ -5,6 +5,7 @@ that pass. Those of the pass before are as good if the dataset is what it was wh
 started, in the loop's process and in theirs, and if they begin from the new seeds.
 """
 
+import contextlib
 import operator
 import os
 import weakref
@@ -21,6 +22,7 @@ from slipstream.run.loading.watch import Watch
 from slipstream.run.loading.workers import SlotIterator
 
 Say = Callable[[str], None]
+_SPARE_SLOTS = 4  # for each worker, beyond what it makes ahead: for batches that the loop holds
 
 
 @dataclass
@@ -33,6 +35,7 @@ class _Crew:
     owner: int
 
 
+_MOST_IDLE = 2  # crews that wait: for training and for validation
 _idle: weakref.WeakKeyDictionary[DataLoader[Any], _Crew] = weakref.WeakKeyDictionary()
 _off: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
 
@@ -48,8 +51,8 @@ def begin(loader: DataLoader[Any], say: Say) -> Any:
             crew.iterator._reset(loader, first_iter=True)
             return crew.iterator
         _off.add(loader)
-        crew.iterator._shutdown_workers()
-    slots = SlotQueue(loader.num_workers)
+        _end(crew)
+    slots = SlotQueue(loader.num_workers, (loader.prefetch_factor or 0) + _SPARE_SLOTS)
     watch = _watch(loader)
     slots.is_same = None if watch is None else watch.is_same
     loader.check_worker_number_rationality()
@@ -59,15 +62,44 @@ def begin(loader: DataLoader[Any], say: Say) -> Any:
 
     def keep(successor: SlotIterator) -> None:
         if (over := reference()) is not None:
-            _idle[over] = _Crew(successor, watch, settings, owner)
+            _keep(over, _Crew(successor, watch, settings, owner))
 
     return SlotIterator(loader, slots, at_end=keep)
+
+
+def _keep(loader: DataLoader[Any], crew: _Crew) -> None:
+    _idle.pop(loader, None)
+    for oldest in [*_idle][: 1 - _MOST_IDLE + len(_idle)]:
+        _end(_idle.pop(oldest))
+    _idle[loader] = crew
+
+
+def _end(crew: _Crew) -> None:
+    if crew.owner != os.getpid():
+        _disown(crew)
+    with contextlib.suppress(Exception):  # they are of no use to anybody
+        crew.iterator._shutdown_workers()
+
+
+def _disown(crew: _Crew) -> None:
+    """Another process goes on to use these workers, or ends them."""
+    crew.iterator._shutdown = True
+    crew.iterator._worker_pids_set = False
+
+
+def _disown_all() -> None:
+    for crew in [*_idle.values()]:
+        _disown(crew)
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_disown_all)
 
 
 def forget_all() -> None:
     """End those that wait."""
     for crew in [*_idle.values()]:
-        crew.iterator._shutdown_workers()
+        _end(crew)
     _idle.clear()
     _off.clear()
 
@@ -78,26 +110,33 @@ class _State:
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._roots = loader.dataset, loader.collate_fn
-        # First: pickle notes something down in every class.
-        self._contents = contents(*self._roots)
-        self._watch = Watch([*self._roots])
+        roots = loader.dataset, loader.collate_fn
+        self._watch = Watch([*roots])
+        # Into objects of installed packages it does not look, and not all are the dataset's.
+        self._held = (*roots, *self._watch.foreign)
+        self._contents = "" if self._watch.why_not else contents(*self._held)
 
     def can_be_told(self) -> bool:
         """Whether it shows at all."""
-        return bool(self._contents) and not self._watch.why_not
+        return bool(self._contents)
 
     def is_same(self) -> bool:
         """In the loop's process, or in a worker that was forked from it."""
-        return self._watch.is_same_throughout() and contents(*self._roots) == self._contents
+        return self._watch.is_same_throughout() and contents(*self._held) == self._contents
 
 
 def _watch(loader: DataLoader[Any]) -> _State | None:
     """None where workers are to end with the pass, as torch has it."""
     if loader in _off or loader.persistent_workers or loader.worker_init_fn is not None:
         return None
-    state = _State(loader)
-    return state if state.can_be_told() else None
+    try:
+        state = _State(loader)
+    except Exception:  # of the script's own, from what is looked at
+        state = None
+    if state is None or not state.can_be_told():
+        _off.add(loader)  # to try that before every epoch may take long
+        return None
+    return state
 
 
 def _settings(loader: DataLoader[Any]) -> tuple[Any, ...]:

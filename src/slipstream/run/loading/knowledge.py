@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-from slipstream.run.loading.watch import Watch
+from slipstream.run.loading.held import Held
 
 _JUDGED = 12  # batches
 _GAIN = 0.97
@@ -19,7 +19,7 @@ class Knowledge:
     off: str = ""
     made_here: int = 0
     draws: bool = False
-    verified: Watch | None = None  # of what was seen to give the same batches elsewhere
+    verified: Held | None = None  # of what was seen to give the same batches elsewhere
     misses: int = 0  # in a row
     delivered: int = 0
     _here_s: list[float] = field(default_factory=list)

@@ -30,14 +30,16 @@ from slipstream.run.loading.seeding import seed_worker
 from slipstream.run.pictures.batches import LateCollate
 
 _ITEM = 10
-_MOST_SLOTS = 128
 _LONG = 1 << 15
 
 
 class SlotQueue:
-    """Made before the workers are forked. Worker k writes to the k-th pair of sockets."""
+    """Made before the workers are forked. Worker k writes to the k-th pair of sockets, and has
+    `most_slots` of its own.
+    """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, most_slots: int) -> None:
+        self._most_slots = most_slots
         self._pairs = [socket.socketpair() for _ in range(workers)]
         self._owner = os.getpid()
         self._readers = [_Reader(ours) for ours, _ in self._pairs]
@@ -138,7 +140,7 @@ class SlotQueue:
                 ours.close()
                 if k != number:
                     theirs.close()
-            self._writer = _Writer(Wire(self._pairs[number][1]))
+            self._writer = _Writer(Wire(self._pairs[number][1]), self._most_slots)
         return self._writer
 
 
@@ -154,9 +156,9 @@ class SlotCollating:
 
 
 class _Writer:
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, most_slots: int) -> None:
         self._wire = wire
-        self._slots = Slots(wire, _MOST_SLOTS)
+        self._slots = Slots(wire, most_slots)
         self._taken: tuple[int, Bytes] | None = None
         self._expected = 0
 

@@ -9,6 +9,7 @@ import torch
 
 TORCH, PYTHON, NUMPY = range(3)
 ALL = (TORCH, PYTHON, NUMPY)
+_ELSEWHERE = 0x5EED5EED  # a seed
 # A state for each generator that is meant: bytes or tuples, to compare and to pickle.
 States = dict[int, Any]
 
@@ -22,7 +23,10 @@ def _set_torch_state(state: bytes) -> None:
 
 
 def _numpy_state() -> tuple[Any, ...]:
-    state: Any = np.random.get_state()
+    return _plain(np.random.get_state())
+
+
+def _plain(state: Any) -> tuple[Any, ...]:
     name, key, *rest = state
     return name, key.tobytes(), *rest
 
@@ -60,3 +64,13 @@ def are_at(states: States) -> bool:
 def can_be_kept() -> bool:
     """Whether NumPy's generator is the one that everybody has."""
     return bool(_numpy_state()[0] == "MT19937")
+
+
+def others(which: Any) -> States:
+    """States that these generators hardly ever have."""
+    made: tuple[Callable[[], Any], ...] = (
+        lambda: bytes(torch.Generator().manual_seed(_ELSEWHERE).get_state().numpy()),
+        random.Random(_ELSEWHERE).getstate,
+        lambda: _plain(np.random.RandomState(_ELSEWHERE).get_state()),
+    )
+    return {number: made[number]() for number in which}

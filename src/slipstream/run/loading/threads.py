@@ -38,14 +38,11 @@ class ThreadDependence(TorchFunctionMode):
         self.found = ""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", repr(func))
-        if (
-            not self.found
-            and name not in _FREE
-            and _largest((*args, *(kwargs or {}).values())) >= _GRAIN
-        ):
-            self.found = name
-        return func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        kwargs = kwargs or {}
+        if name not in _FREE and not self.found and _largest((*args, *kwargs.values())) >= _GRAIN:
+            self.found = name or repr(func)
+        return func(*args, **kwargs)
 
 
 def _largest(args: Any) -> int:

@@ -4,27 +4,48 @@ Looks at the dataset and all that it leads to, the functions of the script that 
 their globals. Installed packages keep caches of their own; into their objects it does not look.
 """
 
+import argparse
 import functools
-import operator
 import random
 import sys
-import zlib
 from collections import deque
 from collections.abc import Callable
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from slipstream.doctor.record.places import is_foreign, is_users
+from slipstream.doctor.record.places import is_users
+from slipstream.run.loading.looks import (
+    ATOMS,
+    MISSING,
+    Identical,
+    are_settled,
+    can_be_written,
+    checksum,
+    content,
+    global_names,
+    in_slots,
+    is_users_class,
+    is_users_module,
+    names,
+    own_values,
+    slots_of,
+)
 
-_ATOMS = (int, float, complex, bool, str, bytes, type(None), ModuleType, BuiltinFunctionType, range)
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
                torch.Generator)  # fmt: skip
+_CODE = (FunctionType, MethodType, functools.partial, property, functools.cached_property,
+         staticmethod, classmethod)  # fmt: skip
+_CONTAINERS = (dict, tuple, frozenset, list, set, deque)
+# Of installed packages, but the script's to fill.
+_OPEN = (Dataset, torch.nn.Module, argparse.Namespace, SimpleNamespace)
 # Not to be used in a process that was forked.
 _UNFORKABLE = frozenset({"lmdb", "sqlite3", "multiprocessing", "concurrent", "asyncio"})
+# Their objects hold nothing that a sample is made from.
+_EMPTY = frozenset({"typing", "_abc"})
 _MOST_OBJECTS = 2000
 _FEW_ITEMS = 256
 _MANY_ITEMS = 2_000_000
@@ -35,179 +56,216 @@ _Look = Callable[[], Any]
 
 class Watch:
     """What these objects hold at the moment. `why_not` says why samples cannot be made elsewhere,
-    where that shows.
+    where that shows. Long lists and large arrays are left to `is_same_throughout`, those that are
+    longer still, and what lies in the objects of long lists, to nobody: `is_complete` says whether
+    `is_same` looks at all that may change, and `is_complete_throughout` whether the longer look
+    does. `foreign` are the objects of installed packages, which are never looked into.
     """
 
     def __init__(self, roots: list[Any]) -> None:
         self.why_not = ""
+        self.is_complete = True
+        self.is_complete_throughout = True
+        self.foreign: list[Any] = []
         self._seen: dict[int, Any] = {}
+        self._scopes: set[tuple[int, frozenset[str]]] = set()
         self._quick: list[tuple[_Look, Any]] = []
         self._thorough: list[tuple[_Look, Any]] = []
         self._queue = deque(roots)
         while self._queue:
             if len(self._seen) > _MOST_OBJECTS:
-                self.why_not = "it consists of more objects than can be watched"
+                self._refuse("it consists of more objects than can be watched")
                 break
-            self._visit(self._queue.popleft())
+            thing = self._queue.popleft()
+            try:
+                self._visit(thing)
+            except Exception as error:
+                self._refuse(f"{type(thing).__name__} cannot be watched ({type(error).__name__})")
 
     def is_same(self) -> bool:
         """Whether nothing has changed that a quick look shows."""
-        return all(_same(look(), found) for look, found in self._quick)
+        return _are_same(self._quick)
 
     def is_same_throughout(self) -> bool:
         """The same with a longer look at long lists and arrays."""
-        return self.is_same() and all(_same(look(), found) for look, found in self._thorough)
+        return self.is_same() and _are_same(self._thorough)
+
+    def _refuse(self, why: str) -> None:
+        self.why_not = self.why_not or why
 
     def _note(self, look: _Look, *, thorough: bool = False) -> None:
         (self._thorough if thorough else self._quick).append((look, look()))
+        self.is_complete = self.is_complete and not thorough
+
+    def _leave_out(self) -> None:
+        self.is_complete = self.is_complete_throughout = False
 
     def _visit(self, thing: Any) -> None:
-        if isinstance(thing, _ATOMS) or id(thing) in self._seen:
+        if isinstance(thing, ATOMS) or thing is MISSING or id(thing) in self._seen:
             return
         self._seen[id(thing)] = thing
         kind = type(thing)
         package = kind.__module__.partition(".")[0]
         if isinstance(thing, _GENERATORS):
-            self.why_not = self.why_not or f"it has a random generator of its own ({kind.__name__})"
+            self._refuse(f"it has a random generator of its own ({kind.__name__})")
         elif package in _UNFORKABLE:
-            self.why_not = self.why_not or f"it holds {kind.__module__}.{kind.__name__}"
-        elif isinstance(thing, torch.Tensor) and thing.is_inference():
-            self.why_not = self.why_not or "it holds a tensor of inference mode"
+            self._refuse(f"it holds {kind.__module__}.{kind.__name__}")
         elif isinstance(thing, torch.Tensor):
-            self._note(lambda: (thing._version, thing.data_ptr(), thing.shape))
+            self._visit_tensor(thing)
         elif isinstance(thing, np.ndarray):
             self._visit_array(thing)
-        elif isinstance(thing, (FunctionType, MethodType, functools.partial)):
-            self._visit_callable(thing)
+        elif isinstance(thing, _CODE):
+            self._visit_code(thing)
         elif isinstance(thing, type):
             self._visit_class(thing)
-        elif isinstance(thing, dict):
-            self._visit_items(thing, lambda: tuple(thing.values()), lambda: tuple(thing))
-        elif isinstance(thing, (list, tuple, set, frozenset, deque)):
-            self._visit_items(thing, lambda: tuple(thing), tuple)
+        elif isinstance(thing, _CONTAINERS):
+            self._visit_container(thing)
         elif hasattr(kind, "cache_info"):
             self._note(thing.cache_info)
-        else:
+            self._queue.append(getattr(thing, "__wrapped__", None))
+        elif package not in _EMPTY:
             self._visit_object(thing)
+
+    def _visit_tensor(self, tensor: torch.Tensor) -> None:
+        if tensor.is_inference():
+            self._refuse("it holds a tensor of inference mode")
+        elif tensor.layout is not torch.strided or tensor.is_nested:
+            self._refuse(f"it holds a tensor that is not plain ({tensor.layout})")
+        else:
+            self._note(lambda: (tensor._version, tensor.data_ptr(), tensor.shape))
 
     def _visit_array(self, array: Any) -> None:
         self._note(lambda: (array.ctypes.data, array.shape))
-        if array.dtype.hasobject or not array.flags.c_contiguous:
+        if array.dtype == np.dtype(object):
+            self._visit_items(tuple(array.flat), lambda: array.size, lambda: tuple(array.flat))
+        elif array.dtype.hasobject:
+            self._leave_out()
+        elif array.nbytes <= _ARRAY_BYTES:
+            self._note(lambda: checksum(array))
+        elif not can_be_written(array):
             return
-        if array.nbytes <= _ARRAY_BYTES:
-            self._note(lambda: zlib.crc32(array.data))
         elif array.nbytes <= _THOROUGH_BYTES:
-            self._note(lambda: zlib.crc32(array.data), thorough=True)
+            self._note(lambda: checksum(array), thorough=True)
+        else:
+            self._leave_out()
+        if type(array) not in (np.ndarray, np.memmap):
+            self.foreign.append(array)
 
-    def _visit_items(self, items: Any, values: _Look, keys: _Look) -> None:
-        self._note(lambda: len(items))
-        if len(items) > _FEW_ITEMS:
-            if len(items) <= _MANY_ITEMS:
-                self._note(lambda: hash(tuple(map(id, values()))), thorough=True)
-            # One stands for all.
-            self._queue.extend(values()[:1])
+    def _visit_container(self, thing: Any) -> None:
+        if isinstance(thing, dict):
+            self._visit_items(
+                tuple(thing.values()), thing.__len__, lambda: (*thing, *thing.values())
+            )
+        elif isinstance(thing, (tuple, frozenset)):
+            self._visit_items(tuple(thing))
+        else:
+            self._visit_items(tuple(thing), thing.__len__, lambda: tuple(thing))
+        if is_users_class(type(thing)):
+            self._visit_object(thing)
+
+    def _visit_items(
+        self, values: tuple[Any, ...], count: _Look | None = None, held: _Look | None = None
+    ) -> None:
+        """`count` and `held` are of what can change."""
+        if len(values) <= _FEW_ITEMS:
+            if held is not None:
+                self._note(lambda: Identical(held()))
+            self._queue.extend(values)
             return
-        self._note(lambda: _Identical(values()))
-        self._note(lambda: _Identical(keys()))
-        self._queue.extend(values())
+        if count is not None:
+            self._note(count)
+        if len(values) > _MANY_ITEMS:
+            self._leave_out()
+        else:
+            if held is not None:
+                self._note(lambda: Identical(held()), thorough=True)
+            if not are_settled(values):
+                self._leave_out()
+        # One stands for all.
+        self._queue.append(values[0])
 
-    def _visit_callable(self, thing: Any) -> None:
-        if isinstance(thing, functools.partial):
+    def _visit_code(self, thing: Any) -> None:
+        if isinstance(thing, property):
+            self._queue.append(thing.fget)
+        elif isinstance(thing, functools.cached_property):
+            self._queue.append(thing.func)
+        elif isinstance(thing, (staticmethod, classmethod)):
+            self._queue.append(thing.__func__)
+        elif isinstance(thing, functools.partial):
             self._queue.extend([thing.func, thing.args, thing.keywords])
         elif isinstance(thing, MethodType):
             self._queue.extend([thing.__self__, thing.__func__])
-        elif is_users(thing.__code__):
-            cells = thing.__closure__ or ()
-            self._note(lambda: _Identical(tuple(_content(cell) for cell in cells)))
-            self._queue.extend(_content(cell) for cell in cells)
-            scope = thing.__globals__
-            names = [name for name in _names(thing.__code__) if name in scope]
-            self._note(lambda: _Identical(tuple(scope.get(name) for name in names)))
-            self._queue.extend(scope[name] for name in names)
-            self._queue.append(thing.__defaults__)
-            for name in names:
-                if isinstance(scope[name], ModuleType) and _is_users_module(scope[name]):
-                    self._visit_module(vars(scope[name]), _names(thing.__code__))
+        else:
+            self._queue.append(getattr(thing, "__wrapped__", None))
+            if is_users(thing.__code__):
+                self._visit_function(thing)
 
-    def _visit_module(self, scope: dict[str, Any], names: set[str]) -> None:
+    def _visit_function(self, function: FunctionType) -> None:
+        cells, scope, attributes = function.__closure__ or (), function.__globals__, vars(function)
+        # Those that are not there may come.
+        wanted = tuple(global_names(function.__code__))
+
+        def held() -> tuple[Any, ...]:
+            found = (scope.get(name, MISSING) for name in wanted)
+            return (*map(content, cells), *found, *attributes.values())
+
+        self._note(lambda: Identical(held()))
+        self._queue.extend([*held(), function.__defaults__, function.__kwdefaults__])
+        for name in wanted:
+            # A module may be imported in the function.
+            for module in (scope.get(name), sys.modules.get(name)):
+                self._visit_module(module, names(function.__code__))
+
+    def _visit_module(self, module: Any, wanted: frozenset[str]) -> None:
         """What a function may look up in a module of the script."""
-        used = [name for name in names if name in scope]
-        self._note(lambda: _Identical(tuple(scope.get(name) for name in used)))
-        self._queue.extend(scope[name] for name in used)
+        if not is_users_module(module) or (id(module), wanted) in self._scopes:
+            return
+        self._scopes.add((id(module), wanted))
+        scope = vars(module)
+        used = tuple(name for name in wanted if name in scope)
+        self._note(lambda: Identical(tuple(scope.get(name) for name in used)))
+        for value in [scope[name] for name in used]:
+            self._queue.append(value)
+            self._visit_module(value, wanted)
 
     def _visit_class(self, kind: type) -> None:
-        if not _is_users_class(kind):
+        if not is_users_class(kind):
             return
-        own = [v for k, v in vars(kind).items() if not (k.startswith("__") and isinstance(v, str))]
-        self._note(lambda: _Identical(tuple(vars(kind).values())))
-        self._queue.extend(getattr(v, "__wrapped__", v) for v in own if not isinstance(v, property))
-        self._queue.extend(v for v in own if hasattr(v, "cache_info"))
-        self._queue.extend(v.fget for v in own if isinstance(v, property))
+        self._note(lambda: Identical(own_values(kind)))
+        functions = (FunctionType, staticmethod, classmethod, property)
+        for name, value in vars(kind).items():
+            is_machinery = name.startswith("__") and name.endswith("__")
+            if isinstance(value, functions) or not is_machinery:
+                self._queue.append(value)
         self._queue.extend(kind.__bases__)
 
     def _visit_object(self, thing: Any) -> None:
-        attributes = getattr(thing, "__dict__", None)
-        if not isinstance(attributes, dict):
-            return
         kind = type(thing)
-        if _is_users_class(kind) or isinstance(thing, (Dataset, torch.nn.Module)):
-            self._queue.append(attributes)
+        attributes = getattr(thing, "__dict__", None)
+        if is_users_class(kind) or isinstance(thing, _OPEN):
+            if isinstance(attributes, dict):
+                self._note(lambda: Identical((type(thing), thing.__dict__)))
+                self._queue.append(attributes)
+            if slots := slots_of(kind):
+                self._note(lambda: Identical(in_slots(thing, slots)))
+                self._queue.extend(in_slots(thing, slots))
             self._queue.append(kind)
             return
-        # Of an installed package: its attributes may be caches, but generators are generators.
+        self.foreign.append(thing)
+        if not isinstance(attributes, dict):
+            return
+        # Its attributes may be caches, but generators are generators.
         for value in attributes.values():
             if isinstance(value, _GENERATORS):
                 self._visit(value)
             elif isinstance(value, (list, tuple)) and len(value) <= _FEW_ITEMS:
-                self._queue.extend(v for v in value if not isinstance(v, _ATOMS))
+                self._queue.extend(v for v in value if not isinstance(v, ATOMS))
             elif callable(value):
                 self._queue.append(value)
 
 
-class _Identical:
-    """The very objects, not their values; holds them, so that none takes another's address."""
-
-    __slots__ = ("things",)
-
-    def __init__(self, things: tuple[Any, ...]) -> None:
-        self.things = things
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Identical) or len(self.things) != len(other.things):
-            return False
-        return all(map(operator.is_, self.things, other.things))
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _same(now: Any, then: Any) -> bool:
-    return bool(now == then)
-
-
-def _content(cell: Any) -> Any:
+def _are_same(looks: list[tuple[_Look, Any]]) -> bool:
     try:
-        return cell.cell_contents
-    except ValueError:  # empty
-        return None
-
-
-def _names(code: CodeType) -> set[str]:
-    """Names that the code, and the functions inside it, look up."""
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _names(constant)
-    return found
-
-
-def _is_users_class(kind: type) -> bool:
-    module = sys.modules.get(kind.__module__)
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return kind.__module__ == "__main__"
-    return not is_foreign(file)
-
-
-def _is_users_module(module: ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and not is_foreign(file)
+        return all(look() == found for look, found in looks)
+    except Exception:  # what can no longer be looked at has changed
+        return False

@@ -44,7 +44,7 @@ class LateCollate(SlotCollate):
     def _room(self, shape: tuple[int, ...]) -> torch.Tensor:
         nbytes = 4 * int(np.prod(shape))
         if self._slot is None or self._used + nbytes > self._slot.nbytes:
-            return torch.empty(shape, dtype=torch.float32)
+            return torch.empty(shape, dtype=torch.float32, device="cpu")
         out = tensor_at(self._slot, self._used, torch.float32, shape)
         self._used += align(nbytes, ALIGNMENT)
         return out

@@ -20,7 +20,7 @@ from slipstream.run.pictures.source import Pixels, Source
 from slipstream.run.pictures.window import Window
 
 _set_class = vars(object)["__class__"].__set__
-_NOTHING = torch.zeros(())
+_NOTHING = torch.zeros((), device="cpu")
 
 
 class _Permission(threading.local):
@@ -98,7 +98,7 @@ def notes_of(late: Any) -> tuple[Source, Window, Any]:
 
 def values_of(pixels: Pixels, table: Any) -> torch.Tensor:
     """Of uint8[height, width, 3]: a plain tensor."""
-    out = torch.empty((3, *pixels.shape[:2]), dtype=torch.float32)
+    out = torch.empty((3, *pixels.shape[:2]), dtype=torch.float32, device="cpu")
     _native.convert(np.asarray(pixels)[None], out.unsqueeze(0).numpy(), table, 1)
     return out
 

@@ -1,0 +1,60 @@
+"""What samples are made from, as it is when those who work ahead are started: how closely it is
+looked at with every batch depends on what a batch takes.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from slipstream.run.loading.long import Long
+from slipstream.run.loading.watch import Watch
+
+
+class Held:
+    """What `roots`, a dataset and its collate_fn, hold at the moment."""
+
+    def __init__(self, roots: list[Any]) -> None:
+        self._watch = Watch(roots)
+        self._long = Long(self._watch._seen.values(), roots[0])
+        self._looks_at_lists = self._looks_throughout = False
+
+    def is_same(self) -> bool:
+        """As far as there is time for it with every batch."""
+        look = self._watch.is_same_throughout if self._looks_throughout else self._watch.is_same
+        return look() and (not self._looks_at_lists or self._long.is_same())
+
+    def is_same_throughout(self) -> bool:
+        """As far as it can be told."""
+        return self._watch.is_same_throughout() and self._long.is_same()
+
+    def entries(self, index: Any) -> int:
+        """Of what is long, what a batch of these indices is made from."""
+        return self._long.entries(index)
+
+    def why_not(self, seconds: float) -> str:
+        """Why samples cannot be made elsewhere, if looking takes no longer than that."""
+        if self._watch.why_not:
+            return self._watch.why_not
+        is_same, quick_s = _timed(self._watch.is_same, seconds)
+        if quick_s > seconds:
+            return "it consists of more objects than can be watched"
+        are_same, lists_s = _timed(self._long.is_same, seconds - quick_s)
+        self._looks_at_lists = quick_s + lists_s <= seconds
+        used = lists_s if self._looks_at_lists else 0.0
+        all_same, throughout_s = _timed(self._watch.is_same_throughout, seconds - used)
+        self._looks_throughout = used + throughout_s <= seconds
+        return "" if is_same and are_same and all_same else "samples change what the dataset holds"
+
+
+def _timed(look: Callable[[], bool], seconds: float) -> tuple[bool, float]:
+    """Its answer and what it takes; asked again where that is too long, as the first time is the
+    slowest.
+    """
+    took = 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        answer = look()
+        took = time.perf_counter() - began
+        if took <= seconds:
+            break
+    return answer, took

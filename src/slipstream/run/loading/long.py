@@ -1,0 +1,149 @@
+"""Long lists, dictionaries and arrays that samples are made from: too long to look into every entry
+before every batch. Lists are compared as they are, object by object; and of all that is long, those
+entries are looked into that the indices of a batch lead to.
+"""
+
+import marshal
+import operator
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import PurePath
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Subset
+
+from slipstream.run.loading.looks import is_users_class
+
+_FEW = 256  # items, all of which are looked into elsewhere
+_MOST = 64  # long things
+_MANY = 4_000_000  # items, which are too many to hold on to
+_BYTES = 1 << 12  # of a row
+_TEXT = 1 << 9
+_DEPTH = 3
+_ATOMS = frozenset({int, float, complex, bool, type(None)})
+
+
+class Long:
+    """Those among `things`, as they are now."""
+
+    def __init__(self, things: Iterable[Any], dataset: Any) -> None:
+        self._subsets: list[Any] = []
+        while type(dataset) is Subset:
+            self._subsets.append(dataset)
+            dataset = dataset.dataset
+        self._things = [thing for thing in things if _is_long(thing)][:_MOST]
+        changing = [thing for thing in self._things if _is_changing(thing)]
+        self._looks = [look for thing in changing for look in _looks(thing)]
+        self._found = [[*look()] for look in self._looks]
+
+    def is_same(self) -> bool:
+        """Whether lists and dictionaries hold the objects that they held."""
+        try:
+            # Quick as long as they do: objects that are the same are not asked whether they equal.
+            return all(
+                found == look() for look, found in zip(self._looks, self._found, strict=True)
+            )
+        except Exception:  # others, which cannot be compared
+            return False
+
+    def entries(self, index: Any) -> int:
+        """What lies at the indices of a batch: equal in processes that were forked, as long as it
+        is.
+        """
+        items = [*index] if isinstance(index, (list, tuple)) else [index]
+        try:
+            numbers = [*map(operator.index, items)]
+            for subset in self._subsets:
+                numbers = [operator.index(subset.indices[number]) for number in numbers]
+        except Exception:
+            numbers = []
+        return hash(tuple(_entries(thing, numbers, items) for thing in self._things))
+
+
+def _is_long(thing: Any) -> bool:
+    if isinstance(thing, np.ndarray):
+        # What lies in a file may not be in memory yet.
+        is_changing = thing.flags.writeable and not isinstance(thing, np.memmap)
+        return thing.ndim > 0 and len(thing) > _FEW and is_changing
+    return isinstance(thing, (list, tuple, dict, set, deque)) and len(thing) > _FEW
+
+
+def _is_changing(thing: Any) -> bool:
+    return not isinstance(thing, (tuple, np.ndarray)) and len(thing) <= _MANY
+
+
+def _looks(thing: Any) -> list[Callable[[], list[Any]]]:
+    if type(thing) is list:
+        return [lambda: thing]
+    if isinstance(thing, dict):
+        return [lambda: [*thing], lambda: [*thing.values()]]
+    return [lambda: [*thing]]
+
+
+def _entries(thing: Any, numbers: list[int], items: list[Any]) -> bytes:
+    try:
+        if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
+            return _rows(thing, [n for n in numbers if -len(thing) <= n < len(thing)])
+        if isinstance(thing, dict):
+            found = [thing.get(item) for item in numbers or items]
+        elif isinstance(thing, (set, deque)):
+            return b""
+        else:
+            found = [thing[n] for n in numbers if -len(thing) <= n < len(thing)]
+        # The second version of the format tells values and types, and nothing of who holds them.
+        return marshal.dumps([_form(value, _DEPTH) for value in found], 2)
+    except Exception:
+        return b""
+
+
+def _rows(array: Any, numbers: list[int]) -> bytes:
+    """Of wide ones a part."""
+    nbytes = array.nbytes // len(array)
+    if nbytes <= _BYTES:
+        return bytes(array[numbers].tobytes())
+    if not array.flags.c_contiguous:
+        return b""
+    rows = array.reshape(len(array), -1)
+    return bytes(rows[numbers, :: nbytes // _BYTES + 1].tobytes())
+
+
+def _form(value: Any, depth: int) -> Any:
+    """What tells a value from another one that may come into its place."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is str or kind is bytes:
+        is_short = len(value) <= _TEXT
+        return value if is_short else (len(value), id(value), value[:_TEXT], value[-_TEXT:])
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _form_of_numbers(value)
+    if isinstance(value, torch.Tensor):
+        return id(value), value._version
+    if isinstance(value, PurePath):
+        return str(value)
+    if depth and len(parts := _parts(value, kind)) <= _FEW:
+        return [kind.__name__, *(_form(part, depth - 1) for part in parts)]
+    return id(value)
+
+
+def _form_of_numbers(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.dtype.str, value.tobytes()
+    if value.dtype.hasobject:
+        return id(value)
+    if value.nbytes <= _BYTES:
+        return id(value), value.tobytes()
+    return id(value), _rows(value, [0, len(value) // 2, -1])
+
+
+def _parts(value: Any, kind: type) -> Any:
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    if isinstance(value, SimpleNamespace) or (hasattr(value, "__dict__") and is_users_class(kind)):
+        return [*vars(value).values()]
+    return [id(value)]

@@ -1,0 +1,140 @@
+"""What a `Watch` looks at: names that code looks up, and what objects hold and may change."""
+
+import dis
+import functools
+import operator
+import sys
+import threading
+import zlib
+from itertools import chain
+from pathlib import PurePath
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+)
+from typing import Any
+
+import numpy as np
+import torch
+
+from slipstream.doctor.record.places import is_foreign
+
+ATOMS = (
+    int, float, complex, bool, str, bytes, type(None), type(...), range, slice, np.generic,
+    np.dtype, torch.dtype, torch.device, PurePath, ModuleType, BuiltinFunctionType,
+    GetSetDescriptorType, MemberDescriptorType, type(threading.Lock()), type(threading.RLock()),
+)  # fmt: skip
+MISSING = object()
+_GLOBALS = ("_GLOBAL", "_GLOBALS", "_NAME")  # ends of what instructions are called
+
+
+class Identical:
+    """The very objects, not their values; holds them, so that none takes another's address."""
+
+    __slots__ = ("things",)
+
+    def __init__(self, things: tuple[Any, ...]) -> None:
+        self.things = things
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Identical) or len(self.things) != len(other.things):
+            return False
+        return all(map(operator.is_, self.things, other.things))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def content(cell: Any) -> Any:
+    """Of a variable that a function has from around it."""
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return MISSING
+
+
+@functools.lru_cache(maxsize=4096)
+def names(code: CodeType) -> frozenset[str]:
+    """All names in the code and in the functions inside it, of attributes as well."""
+    return frozenset(code.co_names).union(*map(names, _inner(code)))
+
+
+@functools.lru_cache(maxsize=4096)
+def global_names(code: CodeType) -> frozenset[str]:
+    """Names that the code, and the functions inside it, look up or set among the globals."""
+    own = (i.argval for i in dis.get_instructions(code) if i.opname.endswith(_GLOBALS))
+    return frozenset(own).union(*map(global_names, _inner(code)))
+
+
+def _inner(code: CodeType) -> list[CodeType]:
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+
+
+def checksum(array: Any) -> int:
+    """Of an array of any shape that holds no objects."""
+    if not array.nbytes:
+        return 0
+    return zlib.crc32(np.asarray(array).ravel(order="K").view(np.uint8))
+
+
+def can_be_written(array: Any) -> bool:
+    """Whether somebody can write to the memory of an array."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    try:
+        return array is not None and not memoryview(array).readonly
+    except TypeError:  # it does not say
+        return True
+
+
+def are_settled(values: tuple[Any, ...]) -> bool:
+    """Whether none of them can change by itself: numbers, names, and tuples of them."""
+    kinds = set(map(type, values))
+    if tuple in kinds:
+        inner = values if len(kinds) == 1 else [v for v in values if type(v) is tuple]
+        kinds.remove(tuple)
+        kinds.update(map(type, chain.from_iterable(inner)))
+    return all(issubclass(kind, ATOMS) for kind in kinds)
+
+
+def own_values(kind: type) -> tuple[Any, ...]:
+    """What the class itself holds; pickle notes something down in every class."""
+    return tuple(value for name, value in vars(kind).items() if name != "__slotnames__")
+
+
+def slots_of(kind: type) -> list[Any]:
+    """Descriptors of the `__slots__` that a class of the script has."""
+    bases = [base for base in kind.__mro__ if "__slots__" in vars(base) and is_users_class(base)]
+    found = (value for base in bases for value in vars(base).values())
+    return [value for value in found if isinstance(value, MemberDescriptorType)]
+
+
+def in_slots(thing: Any, slots: list[Any]) -> tuple[Any, ...]:
+    """What an object holds there."""
+    return tuple(_in_slot(thing, slot) for slot in slots)
+
+
+def _in_slot(thing: Any, slot: Any) -> Any:
+    try:
+        return slot.__get__(thing)
+    except AttributeError:
+        return MISSING
+
+
+def is_users_class(kind: type) -> bool:
+    """Whether the script, or a module beside it, defines it."""
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return kind.__module__ == "__main__"
+    return not is_foreign(file)
+
+
+def is_users_module(thing: Any) -> bool:
+    """Whether it is a module that lies beside the script."""
+    file = getattr(thing, "__file__", None) if isinstance(thing, ModuleType) else None
+    return file is not None and not is_foreign(file)

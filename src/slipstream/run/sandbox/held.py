@@ -1,0 +1,53 @@
+"""Puts functions in the place of others wherever these are held by now."""
+
+import functools
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+# The system's own modules, which stay as they are: what imports modules looks there.
+_PUBLIC = {"posix": "os", "_io": "io"}
+# Classes that took functions when they were made: module, class.
+_CLASSES = (
+    ("pathlib", "_NormalAccessor"),  # of Python 3.10
+    ("glob", "_Globber"),
+    ("glob", "_StringGlobber"),
+)
+_ABILITIES = (
+    os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids,
+)  # fmt: skip
+
+
+def replace_all(wrapped: dict[Any, Any]) -> None:
+    """`wrapped` has the new functions by those that they stand for, to the end of the process."""
+    for original, new in wrapped.items():
+        if not isinstance(original, type):
+            functools.update_wrapper(new, original)
+            # Pickle finds it there.
+            new.__module__ = _PUBLIC.get(new.__module__, new.__module__)
+        for able in _ABILITIES:
+            if original in able:
+                able.add(new)
+    # By identity: modules hold things that cannot be compared, or hashed.
+    by_id = {id(original): new for original, new in wrapped.items()}
+    for module_name, module in list(sys.modules.items()):
+        is_ours = module_name in _PUBLIC or module_name.partition(".")[0] == "slipstream"
+        if is_ours or not isinstance(module, ModuleType):
+            continue
+        names = vars(module)
+        for name, value in list(names.items()):
+            if id(value) in by_id:
+                names[name] = by_id[id(value)]
+    for module_name, class_name in _CLASSES:
+        holder = getattr(sys.modules.get(module_name), class_name, None)
+        if holder is not None:
+            _replace_in_class(holder, by_id)
+
+
+def _replace_in_class(holder: type, by_id: dict[int, Any]) -> None:
+    for name, value in list(vars(holder).items()):
+        function = value.__func__ if isinstance(value, staticmethod) else value
+        if id(function) in by_id:
+            # Functions of C are no methods; those in their place must not become any.
+            setattr(holder, name, staticmethod(by_id[id(function)]))

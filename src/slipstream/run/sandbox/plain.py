@@ -1,0 +1,70 @@
+"""The system's functions as they were before any was mapped, for the sandbox itself."""
+
+import contextlib
+import fcntl
+import io
+import os
+import shutil
+import sys
+import threading
+
+chmod = os.chmod
+close = os.close
+getcwd = os.getcwd
+link = os.link
+listdir = os.listdir
+lstat = os.lstat
+mkdir = os.mkdir
+open_file = io.open
+open_number = os.open
+read_at = os.pread
+readlink = os.readlink
+scandir = os.scandir
+stat = os.stat
+symlink = os.symlink
+unlink = os.unlink
+utime = os.utime
+write = os.write
+
+
+def look(path: str) -> os.stat_result | None:
+    """At a path, not at what a link there leads to."""
+    try:
+        return lstat(path)
+    except OSError:
+        return None
+
+
+def make_folders(path: str) -> None:
+    """With those above it."""
+    with contextlib.suppress(FileExistsError):
+        try:
+            mkdir(path)
+        except FileNotFoundError:
+            make_folders(path.rpartition("/")[0])
+            mkdir(path)
+
+
+def copy_file(source: str, target: str, part: str) -> None:
+    """With its mode and times; what is at `target` by then stays. `part` is a name to begin with,
+    in the same file system.
+    """
+    part = f"{part}-{os.getpid()}-{threading.get_ident()}"
+    found = stat(source)
+    try:
+        with open_file(source, "rb") as old, open_file(part, "wb") as new:
+            shutil.copyfileobj(old, new, 2**20)
+        chmod(part, found.st_mode & 0o7777)
+        utime(part, ns=(found.st_atime_ns, found.st_mtime_ns))
+        with contextlib.suppress(FileExistsError):
+            link(part, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            unlink(part)
+
+
+def path_of(number: int) -> str:
+    """Of an open folder."""
+    if sys.platform == "darwin":
+        return os.fsdecode(fcntl.fcntl(number, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return readlink(f"/proc/self/fd/{number}")

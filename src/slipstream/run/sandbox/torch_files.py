@@ -1,0 +1,55 @@
+"""torch and safetensors read and write files by themselves."""
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from slipstream.run.sandbox.layers import Layers
+
+
+def wrapped(layers: Layers) -> dict[Any, Any]:
+    """Their functions, with paths mapped."""
+
+    def written(path: Any) -> Any:
+        return layers.for_writing(path, keep=False)
+
+    functions = {
+        torch.save: _with_path(torch.save, 1, "f", written),
+        torch.load: _with_path(torch.load, 0, "f", layers.for_reading),
+        torch.jit.save: _with_path(torch.jit.save, 1, "f", written),
+        torch.jit.load: _with_path(torch.jit.load, 0, "f", layers.for_reading),
+    }
+    safetensors = _safetensors()
+    if safetensors is not None:
+        write, read = safetensors.serialize_file, safetensors.safe_open
+        functions[write] = _with_path(write, 1, "filename", written)
+        functions[read] = _with_path(read, 0, "filename", layers.for_reading)
+    return functions
+
+
+def _with_path(original: Any, position: int, name: str, change: Callable[[Any], Any]) -> Any:
+    """Its argument `name` is a path, or a file."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = args[position] if len(args) > position else kwargs.get(name)
+        if isinstance(given, (str, os.PathLike)):
+            if len(args) > position:
+                args = (*args[:position], change(given), *args[position + 1 :])
+            else:
+                kwargs[name] = change(given)
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _safetensors() -> Any:
+    """With its modules, which take functions from it; None where it is not installed."""
+    try:
+        for part in (".numpy", ".torch"):
+            import_module(f"safetensors{part}")
+        return import_module("safetensors")
+    except ImportError:
+        return None

@@ -1,0 +1,190 @@
+"""Following a script: it never fails of being looked at, and little is kept of what it does."""
+
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
+
+from slipstream.doctor.capture import Capture
+from slipstream.launch import Target
+from slipstream.run.fix import Situation
+from slipstream.run.follow import Follower
+from slipstream.run.seen import digest, is_read, kept, value
+from slipstream.run.trace import Trace
+from slipstream.run.trial import try_out
+
+
+class Node:
+    def __init__(self, x: float) -> None:
+        self.x = torch.full((2,), x)
+        self.parts = [self]
+
+
+class Silent:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Closed:
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("not yours")
+
+
+def deep() -> list[Any]:
+    nest: list[Any] = []
+    for _ in range(100_000):
+        nest = [nest]
+    return nest
+
+
+def follow(use: Callable[[], Any]) -> Trace:
+    follower = Follower()
+    follower.start()
+    try:
+        use()
+    finally:
+        trace = follower.stop()
+    return trace
+
+
+@pytest.mark.filterwarnings("ignore:.*nested")
+@pytest.mark.parametrize(
+    ("make", "is_known"),
+    [
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), True),
+        (
+            lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+            True,
+        ),
+        (lambda: torch.ones(2, dtype=torch.complex64).conj(), True),
+        (lambda: torch.ones(2, dtype=torch.complex64).conj().imag, True),
+        (lambda: torch.ones(3, device="meta"), True),
+        (lambda: torch.eye(3).to_sparse(), True),
+        (lambda: torch.zeros(0, 3), True),
+        (lambda: Node(1.0), True),
+        (deep, False),
+        (Silent, False),
+        (Closed, False),
+    ],
+)
+def test_a_script_does_not_fail_of_its_batches(make: Callable[[], Any], is_known: bool) -> None:
+    given: list[Any] = []
+
+    def use() -> None:
+        given.extend(DataLoader([0, 1], 1, collate_fn=lambda _: make()))  # type: ignore[arg-type]
+
+    trace = follow(use)
+    assert len(given) == len(trace.batches) == 2
+    (_, one), (_, other) = trace.batches
+    assert is_read(one) == is_read(other) == is_known
+    assert (one == other) == is_known
+
+
+def test_what_differs_has_another_digest() -> None:
+    pairs: list[tuple[Any, Any]] = [
+        (Node(1.0), Node(2.0)),
+        (torch.ones(2, dtype=torch.complex64).conj(), torch.full((2,), 1 + 1j).conj()),
+        (torch.ones(2, device="meta"), torch.ones(3, device="meta")),
+        ({"a": 1}, {"b": 1}),
+        (b"a", "a"),
+        (1, True),
+    ]
+    for one, other in pairs:
+        assert digest(one) != digest(other)
+
+
+def test_arrays_are_compared_bit_for_bit() -> None:
+    array = np.zeros(5000)  # of which repr leaves most out
+    other = array.copy()
+    other[2500] = np.nextafter(0, 1)
+    assert digest({"x": array}) == digest({"x": array.copy()}) != digest({"x": other})
+    assert digest(array) != digest(array.astype("f4")) != digest(array.reshape(50, 100))
+    assert digest(other[::2]) == digest(other[::2].copy())
+    assert digest(np.float32(0.5)) == digest(np.float32(0.5)) != digest(np.float64(0.5))
+    things = np.empty(2000, dtype=object)
+    things[:] = [torch.zeros(1) for _ in range(2000)]
+    same, changed = things.copy(), things.copy()
+    changed[1000] = torch.ones(1)
+    assert digest(things) == digest(same) != digest(changed)
+
+
+def test_a_backward_pass_may_begin_with_anything() -> None:
+    x = torch.ones(3, requires_grad=True)
+    edge = torch.autograd.graph.get_gradient_edge(x * 2)
+
+    def use() -> None:
+        torch.autograd.backward(edge, torch.ones(3))
+        torch.autograd.backward(y for y in [x.sum()])  # type: ignore[arg-type]
+        torch.autograd.backward([(x * 1j).sum()], [torch.tensor(1j)])
+        x.sum().backward()  # type: ignore[no-untyped-call]
+
+    assert follow(use).losses[-2:] == [(3.0).hex()] * 2
+    assert x.grad is not None
+
+
+def test_little_is_kept_of_activations() -> None:
+    """Checkpoints that enter autograd again begin backward passes with all of an activation."""
+    follower = Follower()
+    follower.start()
+    x = torch.ones(4, 1 << 20, requires_grad=True)
+    checkpoint(torch.sin, x, use_reentrant=True).sum().backward()
+    memory = sum(loss.untyped_storage().nbytes() for loss in follower._losses)
+    losses = follower.stop().losses
+    assert len(losses) == 2
+    assert memory < 100
+    assert math.isclose(float.fromhex(losses[1]), 4 * (1 << 20) * math.sin(1), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: torch.randn(3, 1500, 700).transpose(0, 1),
+    lambda: torch.randn(2_500_000)[::2],
+    lambda: torch.randn(1500, 1500, dtype=torch.complex64).conj(),
+    lambda: torch.randn(5).bfloat16(),
+])  # fmt: skip
+def test_sums_are_those_of_all_numbers(make: Callable[[], torch.Tensor]) -> None:
+    data = make()
+    whole = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
+    assert kept(data).numel() == 1
+    assert math.isclose(value(kept(data)), float(whole.double().sum()), rel_tol=1e-9)
+
+
+def test_what_has_no_value_is_no_number() -> None:
+    assert math.isnan(value(kept(torch.ones(3, device="meta"))))
+    assert math.isnan(value(kept(torch.ones((), device="meta"))))
+
+
+def test_a_fix_gives_up_where_warnings_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    known = Situation({}, Capture("train.py", {}, ""))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        known.give_up("zero-grad", ValueError("odd"))
+    assert known.failures == {"zero-grad": "ValueError: odd"}
+    assert "zero-grad failed and is off" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="slipstream: fast-loader failed"):
+        known.give_up("fast-loader", ValueError("odd"))
+
+
+def test_a_script_that_catches_the_end_of_its_window_did_not_end_by_itself(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("""
+import sys
+from torch.utils.data import DataLoader
+try:
+    for batch in DataLoader(range(100)):
+        pass
+except BaseException:
+    sys.exit(4)
+""")
+    trace = try_out(Target(str(script)), seed=1, steps=5).trace
+    assert trace is not None
+    assert (trace.ended, len(trace.batches)) == ("window", 5)

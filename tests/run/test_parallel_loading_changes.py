@@ -1,0 +1,337 @@
+"""Batches made ahead are torch's own where the loop or the samples change what they are made from,
+and where that goes unseen they are not made ahead.
+"""
+
+import os
+import queue
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Subset, SubsetRandomSampler
+
+from slipstream.run.fixes import parallel_loading
+from slipstream.run.loading import ahead
+from slipstream.run.loading.long import Long
+from slipstream.run.loading.watch import Watch
+from tests.run.loading_kit import (
+    SIZE,
+    Slow,
+    always_worth_it,
+    check_equal,
+    check_left_alone,
+    epochs,
+    flat,
+    patient,
+    situation,
+)
+
+
+@pytest.fixture(autouse=True)
+def _worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    always_worth_it(monkeypatch)
+
+
+class Noting(Slow):
+    """Notes some of its samples down, late."""
+
+    def __init__(self, notes: Any, note: Callable[[Any, int], None]) -> None:
+        super().__init__()
+        self.notes = notes
+        self.note = note
+
+    def __getitem__(self, index: int) -> Any:
+        if index in (40, 41, 60):
+            self.note(self.notes, index)
+        return super().__getitem__(index)
+
+
+def append(notes: Any, index: int) -> None:
+    notes.append(index)
+
+
+def mark(notes: Any, index: int) -> None:
+    notes[index] += 1
+
+
+NOTES: list[tuple[str, Any, Any]] = [
+    ("list", list, append),
+    ("long list", lambda: [0] * 1000, mark),
+    ("array", lambda: np.zeros(1 << 15), mark),
+]
+
+
+@pytest.mark.parametrize(("make", "note"), [n[1:] for n in NOTES], ids=[n[0] for n in NOTES])
+def test_what_samples_note_down_later_is_there_at_the_same_moments(make: Any, note: Any) -> None:
+    def use() -> Any:
+        dataset = Noting(make(), note)
+        return [
+            (flat(batch), patient(), [*dataset.notes])
+            for batch in DataLoader(dataset, batch_size=2)
+        ]
+
+    check_equal(use, at_least=10)
+
+
+class Labelled(Slow):
+    """Its labels lie somewhere."""
+
+    def __init__(self, labels: Any, read: Callable[[Any, int], Any]) -> None:
+        super().__init__()
+        self.labels = labels
+        self.read = read
+
+    def __getitem__(self, index: int) -> Any:
+        return self.read(self.labels, index), super().__getitem__(index)
+
+
+def plain(labels: Any, index: int) -> Any:
+    return labels[index]
+
+
+def inner(labels: Any, index: int) -> Any:
+    return labels[index]["label"]
+
+
+def change(labels: Any, index: int) -> None:
+    labels[index] += 1
+
+
+def change_inner(labels: Any, index: int) -> None:
+    labels[index]["label"] += 1
+
+
+LABELS: list[tuple[str, Any, Any, Any]] = [
+    ("list", lambda: [*range(1000)], plain, change),
+    ("dict", lambda: dict(enumerate(range(1000))), plain, change),
+    ("array", lambda: np.arange(1 << 15), plain, change),
+    ("large array", lambda: np.zeros(1 << 22), plain, change),
+    ("wide array", lambda: np.zeros((1 << 10, 1 << 12)), lambda a, i: a[i].copy(), change),
+    ("list of dicts", lambda: [{"label": k} for k in range(1000)], inner, change_inner),
+]
+
+
+@pytest.mark.parametrize("is_quick", [False, True], ids=["all", "entries"])
+@pytest.mark.parametrize("labels", [n[1:] for n in LABELS], ids=[n[0] for n in LABELS])
+@pytest.mark.parametrize("is_subset", [False, True], ids=["whole", "subset"])
+def test_what_the_loop_changes_in_something_long_is_seen_at_once(
+    monkeypatch: pytest.MonkeyPatch, labels: Any, is_quick: bool, is_subset: bool
+) -> None:
+    make, read, change = labels
+    if is_quick:
+        # As if there were no time for all of it.
+        monkeypatch.setattr(Long, "is_same", lambda _: True)
+        monkeypatch.setattr(Watch, "is_same_throughout", Watch.is_same)
+
+    def use() -> Any:
+        dataset = Labelled(make(), read)
+        order = [*range(SIZE - 1, -1, -1)]
+        loader = DataLoader(Subset(dataset, order) if is_subset else dataset, batch_size=2)
+        seen = []
+        for number, batch in enumerate(loader):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                for index in range(1, SIZE):
+                    change(dataset.labels, index)
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+class Ordinary(Slow):
+    """Holds what datasets of pictures and of rows hold."""
+
+    def __init__(self) -> None:
+        super().__init__(seconds=0.004)
+        self.samples = [(f"/data/{k % 10}/{k}.jpg", k % 10) for k in range(100_000)]
+        self.records = [{"path": Path(f"{k}.jpg"), "boxes": [[1, 2, 3]]} for k in range(1000)]
+        self.classes = {f"class {k}": k for k in range(1000)}
+        self.data = np.zeros((1000, 32, 32, 3), dtype=np.uint8)
+        self.targets = [k % 10 for k in range(50_000)]
+
+    def __getitem__(self, index: int) -> Any:
+        path, target = self.samples[index]
+        record = self.records[index]
+        return {
+            **super().__getitem__(index), "path": path, "target": target + self.targets[index],
+            "boxes": record["boxes"][0][0], "picture": self.data[index],
+        }  # fmt: skip
+
+
+def test_ordinary_datasets_are_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_WATCH_SHARE", 0.03)
+    check_equal(epochs(lambda: DataLoader(Ordinary(), batch_size=4, shuffle=True)), at_least=20)
+
+
+class Records(Slow):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records = [{"index": k} for k in range(SIZE)]
+
+    def __getitem__(self, index: int) -> Any:
+        super().__getitem__(index)
+        return self.records[index]
+
+
+def test_objects_of_the_dataset_are_the_loops_to_change() -> None:
+    def use() -> Any:
+        dataset = Records()
+        for number, batch in enumerate(DataLoader(dataset, batch_size=2, collate_fn=list)):
+            patient()
+            for record in batch if number > 15 else []:
+                record["number"] = number
+        return dataset.records
+
+    check_left_alone(use, "its objects are the dataset's own")
+
+
+def test_objects_that_nobody_can_change_may_be_the_datasets() -> None:
+    class Paths(Slow):
+        def __init__(self) -> None:
+            super().__init__()
+            self.paths = [Path(f"folder/{k}") for k in range(SIZE)]
+            self.pairs = [(k, f"name {k}") for k in range(SIZE)]
+
+        def __getitem__(self, index: int) -> Any:
+            return [self.paths[index], self.pairs[index], {**super().__getitem__(index)}]
+
+    check_equal(epochs(lambda: DataLoader(Paths(), batch_size=2, collate_fn=list)), at_least=10)
+
+
+_here: queue.SimpleQueue[int] = queue.SimpleQueue()
+_parent = os.getpid()
+
+
+class Rarely(Slow):
+    """Adds up many numbers, now and then."""
+
+    def __getitem__(self, index: int) -> Any:
+        if os.getpid() == _parent:
+            _here.put(index)
+        found = super().__getitem__(index)
+        if index == 60:
+            found["x"] = found["x"] + torch.linspace(0, index, 1 << 16).mean()
+        return found
+
+
+@pytest.mark.skipif(torch.get_num_threads() == 1, reason="one thread rounds as one thread does")
+def test_a_batch_that_rounds_by_threads_is_made_by_the_loop() -> None:
+    while not _here.empty():
+        _here.get()
+    check_equal(epochs(lambda: DataLoader(Rarely(), batch_size=2), 1), at_least=10)
+    made = [_here.get() for _ in range(_here.qsize())]
+    assert made.count(60) == 2  # without the fix, and with it
+    assert 1 in {made.count(index) for index in range(SIZE)}
+
+
+def turn(items: list[Any], start: int) -> None:
+    items[start:] = items[start:][::-1]
+
+
+def test_a_list_of_indices_that_the_script_changes_is_followed() -> None:
+    def use() -> Any:
+        order = [*range(80)]
+        seen = []
+        for number, batch in enumerate(DataLoader(Slow(), batch_size=2, sampler=order)):
+            patient()
+            seen.append(flat(batch))
+            if number in (14, 26):
+                turn(order, 2 * number + 2)
+        return seen
+
+    check_equal(use, at_least=8)
+
+
+def test_batches_that_the_script_changes_are_followed() -> None:
+    def use() -> Any:
+        batches = [[k, k + 1] for k in range(40)]
+        seen = []
+        for number, batch in enumerate(DataLoader(Slow(), batch_sampler=batches)):
+            patient()
+            seen.append(flat(batch))
+            if number == 14:
+                turn(batches, 15)
+            if number == 26:
+                for later in batches[27:]:
+                    later.append(later.pop(0))
+        return seen
+
+    check_equal(use, at_least=8)
+
+
+def test_indices_of_a_sampler_that_the_script_changes_are_followed() -> None:
+    def use() -> Any:
+        sampler = SubsetRandomSampler([*range(80)])
+        seen = []
+        for number, batch in enumerate(DataLoader(Slow(), batch_size=2, sampler=sampler)):
+            patient()
+            seen.append(flat(batch))
+            if number in (14, 26):
+                turn(sampler.indices, 0 if number == 14 else 1)  # type: ignore[arg-type]
+        return seen
+
+    check_equal(use, at_least=8)
+
+
+def test_a_list_of_indices_that_becomes_shorter_ends_there() -> None:
+    def use() -> Any:
+        order = [*range(80)]
+        seen = []
+        for number, batch in enumerate(DataLoader(Slow(), batch_size=2, sampler=order)):
+            patient()
+            seen.append(flat(batch))
+            if number == 20:
+                del order[45:]
+        return seen
+
+    check_equal(use, at_least=8)
+
+
+class Aside(Slow):
+    """Draws, and puts the generator back where it was."""
+
+    def __getitem__(self, index: int) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            drawn = torch.rand(1).item()
+        return drawn, super().__getitem__(index)
+
+
+@pytest.mark.parametrize("draws", ["", "python"])
+def test_samples_that_look_at_a_generator_without_moving_it_are_left_alone(draws: str) -> None:
+    def step(batch: Any) -> Any:
+        patient()
+        return torch.nn.functional.dropout(batch[1]["x"], 0.5).tolist()
+
+    check_left_alone(
+        epochs(lambda: DataLoader(Aside(draws), batch_size=4), 2, step),
+        "look at random generators",
+    )
+
+
+class Wide(Slow):
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index)["x"].repeat(1 << 10)
+
+
+def test_batches_that_are_kept_hold_few_slots() -> None:
+    found = situation()
+    undo = parallel_loading.apply(found)
+    try:
+        iterator: Any = iter(DataLoader(Wide(), batch_size=2))
+        kept, most = [], 0
+        for batch in iterator:
+            patient()
+            kept.append(batch)
+            children = iterator._ahead._crew.children if iterator._ahead._crew else []
+            most = max([most, *(len(child._slots) for child in children)])
+        delivered = iterator._ahead._known.delivered
+    finally:
+        undo()
+    assert 1 < most <= 8
+    assert delivered > 25 and not found.failures
+    expected = torch.stack([torch.arange(8.0).repeat(1 << 10) * k for k in range(SIZE)])
+    assert torch.equal(torch.cat(kept), expected)

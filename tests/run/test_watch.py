@@ -1,0 +1,219 @@
+"""What a watch notices, what it says of itself, and that nothing it meets makes it raise."""
+
+import argparse
+import functools
+import importlib
+from collections import UserList
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.run.loading.watch import Watch
+
+OPTIONS = argparse.Namespace(size=1, sizes=[1])
+SPACE = SimpleNamespace(size=1)
+PIPELINE = UserList([1])
+
+
+@dataclass(slots=True)
+class Setting:
+    size: int
+    sizes: list[int]
+
+
+SETTING = Setting(1, [1])
+
+
+class Config(dict[str, int]):
+    size = 1
+
+
+CONFIG = Config()
+CONFIG.size = 2
+
+
+def read(index: int) -> Any:
+    return OPTIONS.size, SPACE.size, SETTING.size, CONFIG.size
+
+
+def read_late(index: int) -> Any:
+    try:
+        return LATE  # type: ignore[name-defined]
+    except NameError:
+        return None
+
+
+def read_attribute(record: Any) -> Any:
+    return record.LATE
+
+
+def read_pipeline(index: int) -> Any:
+    return PIPELINE[0]
+
+
+CHANGES: dict[str, Callable[[], Any]] = {
+    "Namespace": lambda: setattr(OPTIONS, "size", OPTIONS.size + 1),
+    "deeper": lambda: OPTIONS.sizes.append(1),
+    "SimpleNamespace": lambda: setattr(SPACE, "more", 1),
+    "slots": lambda: setattr(SETTING, "size", SETTING.size + 1),
+    "in a slot": lambda: SETTING.sizes.append(1),
+    "attribute of a dict": lambda: setattr(CONFIG, "size", CONFIG.size + 1),
+    "item of a dict": lambda: CONFIG.update(a=len(CONFIG)),
+    "attribute of a function": lambda: setattr(read, "size", getattr(read, "size", 0) + 1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_settings_of_the_script_are_seen(change: Callable[[], Any]) -> None:
+    watch = Watch([read])
+    assert not watch.why_not and watch.is_same() and watch.is_complete
+    change()
+    assert not watch.is_same()
+
+
+def test_a_name_that_comes_later_is_seen_and_an_attribute_of_that_name_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late, attribute = Watch([read_late]), Watch([read_attribute])
+    monkeypatch.setitem(globals(), "LATE", 3)
+    assert not late.is_same()
+    assert attribute.is_same()
+
+
+def test_a_module_that_is_imported_in_a_function_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner_settings.py").write_text("size = 1\n")
+    (tmp_path / "inner_data.py").write_text(
+        "def read(index):\n    from inner_settings import size\n    return size\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    data, settings = map(importlib.import_module, ("inner_data", "inner_settings"))
+    watch = Watch([data.read])
+    settings.size = 2
+    assert not watch.is_same()
+
+
+def test_objects_of_packages_are_named() -> None:
+    found = Watch([read_pipeline]).foreign
+    assert [thing for thing in found if thing is PIPELINE]
+    assert not Watch([read]).foreign
+
+
+def plain(index: int) -> Any:
+    return index
+
+
+@functools.wraps(plain)
+def wrapper(index: int) -> Any:
+    return plain(index) + OPTIONS.size
+
+
+def test_a_function_that_wraps_another_is_looked_into() -> None:
+    watch = Watch([wrapper])
+    OPTIONS.size += 1
+    assert not watch.is_same()
+
+
+ARRAYS: dict[str, Callable[[], Any]] = {
+    "times": lambda: np.zeros(20, "M8[s]"),
+    "backwards": lambda: np.zeros(20)[::-1],
+    "columns": lambda: np.zeros((4, 6))[:, ::2],
+    "Fortran": lambda: np.zeros((4, 6), order="F"),
+    "scalar": lambda: np.zeros(()),
+    "records": lambda: np.zeros(3, [("x", "<i4"), ("y", "<f8")]),
+    "objects": lambda: np.array([0, "a", None], dtype=object),
+    "text": lambda: np.array(["0", "a"]),
+}
+
+
+@pytest.mark.parametrize("make", ARRAYS.values(), ids=ARRAYS)
+def test_arrays_of_all_kinds_are_looked_at(make: Callable[[], Any]) -> None:
+    array = make()
+    watch = Watch([{"array": array}])
+    assert not watch.why_not and watch.is_same_throughout()
+    array[(0,) * array.ndim] = 5
+    assert not watch.is_same()
+
+
+@pytest.mark.parametrize("array", [np.zeros(0), np.zeros(3, "V0"), np.zeros((3, 0, 2), "M8[D]")])
+def test_arrays_of_nothing_do_no_harm(array: Any) -> None:
+    watch = Watch([array])
+    assert not watch.why_not and watch.is_same_throughout()
+
+
+def test_tensors_that_cannot_be_watched_are_refused() -> None:
+    assert "not plain" in Watch([[torch.eye(3).to_sparse()]]).why_not
+
+
+class Raising:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise ValueError("not yours")
+
+
+class Shy(dict[str, int]):
+    broken = False
+
+    def values(self) -> Any:
+        if self.broken:
+            raise ValueError("not now")
+        return super().values()
+
+
+def test_errors_of_what_is_looked_at_are_no_errors_of_the_watch() -> None:
+    assert "ValueError" in Watch([Raising.__new__(Raising)]).why_not
+    shy = Shy(a=1)
+    watch = Watch([shy])
+    assert watch.is_same()
+    Shy.broken = True
+    assert not watch.is_same()
+    Shy.broken = False
+
+
+def frozen(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
+
+
+PARTS: dict[str, tuple[Any, bool, bool]] = {
+    "few": ([1, [2, "a"], {"b": (3,)}], True, True),
+    "long": ([(f"{k}.jpg", k) for k in range(300)], False, True),
+    "long tuple": (tuple(range(300)), True, True),
+    "long dict": ({k: str(k) for k in range(300)}, False, True),
+    "long of lists": ([[k] for k in range(300)], False, False),
+    "long of tuples of lists": ([("a", [k]) for k in range(300)], False, False),
+    "small array": (np.zeros(8), True, True),
+    "array": (np.zeros(1 << 14), False, True),
+    "large array": (np.zeros((1 << 21) + 1), False, False),
+    "read-only array": (frozen(np.zeros((1 << 21) + 1)), True, True),
+    "view of a writable array": (frozen(np.zeros((1 << 21) + 2)[1:]), False, False),
+    "of bytes": (np.frombuffer(bytes(1 << 25), np.uint8), True, True),
+    "tensor": (torch.zeros(1 << 14), True, True),
+}
+
+
+@pytest.mark.parametrize(("thing", "quick", "thorough"), PARTS.values(), ids=PARTS)
+def test_it_says_whether_it_looks_at_all_that_may_change(
+    thing: Any, quick: bool, thorough: bool
+) -> None:
+    watch = Watch([thing])
+    assert (watch.is_complete, watch.is_complete_throughout) == (quick, thorough)
+    assert watch.is_same_throughout()
+
+
+def test_an_item_put_in_the_place_of_another_is_seen_by_the_longer_look() -> None:
+    items = [(str(k), k) for k in range(1000)]
+    watch = Watch([items])
+    for k in range(50):
+        items[500] = ("other", k)
+    assert watch.is_same() and not watch.is_same_throughout()
