@@ -33,7 +33,7 @@ BATCH = torch.zeros(64, 64)
     ],
 )
 def test_copies_that_ask_for_a_device_alone(args: Any, kwargs: Any, expected: Any) -> None:
-    assert copies.target_of(BATCH, args, kwargs) == expected
+    assert copies.target_of(args, kwargs) == expected
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def demo(
 ) -> None:
     """Train a slow script on photos, ask the doctor, run it fixed and packed, compare.
 
-    Takes about two minutes. On a machine with a GPU the training is there.
+    Takes a minute or two. On a machine with a GPU the training is there.
     """
     from rich.console import Console
 
@@ -44,7 +44,7 @@ def demo(
     with _folder(out, (PHOTOS, PACKED), keep=keep):
         console.print(
             "A training script as written, fixed by Slipstream, and on packed photos.\n"
-            f"Two minutes or so, all of it in {out}/\n"
+            f"A minute or two, all of it in {out}/\n"
         )
         result = Story(out.absolute(), count, console).tell()
         text = json.dumps(result.as_dict(), indent=1)

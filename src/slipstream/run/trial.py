@@ -22,8 +22,8 @@ from slipstream.run.ranks import Ranks
 from slipstream.run.sandbox.quiet import QUIET
 from slipstream.run.trace import Trace, load_trace
 
-_STEPS = 48
-_SECONDS = 15.0
+STEPS = 48
+SECONDS = 15.0
 _PATIENCE_S = 300.0  # for a script to come to its steps
 _GRACE_S = 10.0  # for a process to end when all ranks have what they need, or one has failed
 _EVERY_S = 0.1
@@ -69,7 +69,7 @@ class Spec:
 
 def try_out(
     target: Target, *, seed: int, fixes: Sequence[str] = (), known: Path | None = None,
-    shift: int = 0, diagnose: bool = False, steps: int = _STEPS, ranks: Ranks | None = None,
+    shift: int = 0, diagnose: bool = False, steps: int = STEPS, ranks: Ranks | None = None,
 ) -> Trial:  # fmt: skip
     """The script in a process of its own. `known` is a folder with the diagnosis that fixes need;
     with `diagnose` it makes one. All `ranks` try at the same time, and it is good if all are.
@@ -80,7 +80,7 @@ def try_out(
             target=target, fixes=tuple(fixes), seed=seed, shift=shift, diagnose=diagnose,
             known=None if known is None else str(known), steps=steps,
             # Ranks have to stop at the same step.
-            seconds=_SECONDS if ranks.world == 1 else None, place=place, waits=ranks.world > 1,
+            seconds=SECONDS if ranks.world == 1 else None, place=place, waits=ranks.world > 1,
             parent=os.getpid(),
         )  # fmt: skip
         Path(place, "spec.json").write_text(json.dumps(asdict(spec)))

@@ -16,12 +16,11 @@ from slipstream.run.ranks import Ranks
 from slipstream.run.situation import diagnosed
 from slipstream.run.speed import WARM_UP, compare_speed, speed_of
 from slipstream.run.trace import Trace, trace_of
-from slipstream.run.trial import Trial, try_out
+from slipstream.run.trial import SECONDS, STEPS, Trial, try_out
 from slipstream.run.tried import Tried
 
 _DIAGNOSED_STEPS = 40
-_STEPS, _FEWEST_STEPS = 48, 8
-_SECONDS = 15.0
+_FEWEST_STEPS = 8
 _SLOWER = 0.98
 _MOST_RUNS = 3  # of the script as it is, where these differ
 _NO_STEP = "no training step was seen, so nothing is applied"
@@ -42,7 +41,7 @@ class Trials:
         self._target, self._wish, self._place = target, wish, place
         self._say, self._ranks = say, ranks
         self._tried = Tried(seed, rank=ranks.rank)
-        self._steps = _STEPS
+        self._steps = STEPS
         self._runs: list[Trial] = []  # of the script as it is
 
     def run(self) -> tuple[Tried, Situation]:
@@ -77,7 +76,7 @@ class Trials:
         if self._ranks.world > 1:
             # By steps alone: they have to stop at the same.
             step_s = max(1e-3 * (situation.report.get("step_ms") or 0.0), 1e-6)
-            steps = min(_STEPS, max(_FEWEST_STEPS, int(_SECONDS / step_s)))
+            steps = min(STEPS, max(_FEWEST_STEPS, int(SECONDS / step_s)))
             self._steps = self._ranks.first(steps)
         return situation
 

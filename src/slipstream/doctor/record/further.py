@@ -15,7 +15,7 @@ from slipstream.doctor.record.pressure import Pressure
 from slipstream.doctor.record.products import Products, watching_products
 from slipstream.doctor.record.profilers import Profilers
 from slipstream.doctor.record.ranks import exchange
-from slipstream.doctor.record.replay_model import training_pass
+from slipstream.doctor.record.replay_model import can_be_copied, training_pass
 from slipstream.doctor.record.replay_products import replay_products
 from slipstream.doctor.record.retained import RetainedGraphs
 from slipstream.doctor.record.stopwatch import Stopwatch, Work, undisturbed
@@ -143,15 +143,11 @@ class FurtherHooks:
         return post_forward
 
 
-def _can_be_copied(facts: dict[str, Any]) -> bool:
-    return facts["elements"] > 0 and not facts["compiled"] and not facts["is_distributed"]
-
-
 def _pass_of(hooks: "LoopHooks", number: int) -> Work | None:
     """A pass of a copy of the model, as it was called."""
     module, facts = hooks.models.module(number), hooks.models.found[number]
     given = hooks.models.given.get((number, mode_name(True, True)))
-    if module is None or given is None or not _can_be_copied(facts):
+    if module is None or given is None or not can_be_copied(facts, module):
         return None
     return training_pass(copy.deepcopy(module).train(), given)
 
@@ -160,7 +156,7 @@ def _without_bias(hooks: "LoopHooks", number: int, watch: Stopwatch) -> list[dic
     """Biases of convolutions whose result goes to a batch norm alone, as far as was seen."""
     inside, module = hooks.models.insides[number], hooks.models.module(number)
     given = hooks.models.given.get((number, mode_name(True, True)))
-    if module is None or given is None or not _can_be_copied(hooks.models.found[number]):
+    if module is None or given is None or not can_be_copied(hooks.models.found[number], module):
         return []
     biased = [
         conv

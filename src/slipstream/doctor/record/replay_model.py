@@ -67,11 +67,12 @@ def _all_variants(hooks: "LoopHooks") -> Iterator[_Entry]:
 def _copyable(hooks: "LoopHooks") -> Iterator[tuple[int, Any, dict[str, Any]]]:
     for number, facts in enumerate(hooks.models.found):
         module = hooks.models.module(number)
-        if module is not None and _can_be_copied(facts, module):
+        if module is not None and can_be_copied(facts, module):
             yield number, module, facts
 
 
-def _can_be_copied(facts: dict[str, Any], module: Any) -> bool:
+def can_be_copied(facts: dict[str, Any], module: Any) -> bool:
+    """Whether a copy of the model would do the same, and fits beside it."""
     return (
         facts["elements"] > 0
         and is_there_room(facts["elements"], next(iter(module.parameters())).device.type)

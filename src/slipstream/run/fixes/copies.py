@@ -7,18 +7,16 @@ already is left alone: the device may be about to write to it. Only where the sc
 of its own, as another stream would have to wait for the copy.
 """
 
-import sys
 from typing import Any
 
 import torch
 
-from slipstream.doctor.record.places import is_users
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.staging import Switch, can_be_staged, is_usual_stream, wanted
 
 NAME = "non-blocking-copies"
-RULES = ("blocking-copy", "pageable-copy")
-LEAST, MOST = 1 << 12, 1 << 28  # bytes: less is not worth it, more may not fit
+RULES = ("pageable-copy",)
 _OFTEN = 8  # copies in the recording
 
 
@@ -46,19 +44,18 @@ def apply(situation: Situation) -> Undo:
     patches = Patches()
     patches.replace(torch.Tensor, "to", copies.wrap_to)
     patches.replace(torch.Tensor, "cuda", copies.wrap_cuda)
-    patches.replace(torch.cuda.Stream, "__new__", copies.wrap_stream)
+    patches.replace(torch.cuda.Stream, "__new__", copies.switch.wrap_stream)
     return patches.undo
 
 
 class _Copies:
     def __init__(self, situation: Situation) -> None:
-        self._situation = situation
-        self._is_on = True
+        self.switch = Switch(situation, NAME)
 
     def wrap_to(self, original: Any) -> Any:
         def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_on and can_be_staged(tensor):
-                device = target_of(tensor, args, kwargs)
+            if self.switch.is_on and can_be_staged(tensor):
+                device = target_of(args, kwargs)
                 if device is not None:
                     sent = self._send(original, tensor, device)
                     if sent is not None:
@@ -70,7 +67,7 @@ class _Copies:
     def wrap_cuda(self, original: Any) -> Any:
         def cuda(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             # With an argument it is left to .to, as most scripts do.
-            if self._is_on and not args and not kwargs and can_be_staged(tensor):
+            if self.switch.is_on and not args and not kwargs and can_be_staged(tensor):
                 sent = self._send(torch.Tensor.to, tensor, torch.device("cuda"))
                 if sent is not None:
                     return sent
@@ -78,55 +75,21 @@ class _Copies:
 
         return cuda
 
-    def wrap_stream(self, original: Any) -> Any:
-        def new(kind: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_on and is_users(sys._getframe(1).f_code):
-                self._is_on = False
-                self._situation.note(NAME, "off, as the script has streams of its own")
-            return original(kind, *args, **kwargs)
-
-        return staticmethod(new)
-
     def _send(self, to: Any, tensor: torch.Tensor, device: torch.device) -> Any:
         """None where it is better done as written."""
         try:
-            if torch.cuda.is_current_stream_capturing() or tensor.is_pinned():
-                return None
-            if torch.cuda.current_stream(device) != torch.cuda.default_stream(device):
+            if tensor.is_pinned() or not is_usual_stream(device):
                 return None
             return to(tensor.pin_memory(), device, non_blocking=True)
         except Exception as error:
-            self._is_on = False
-            self._situation.give_up(NAME, error)
+            self.switch.give_up(error)
             return None
 
 
-def can_be_staged(tensor: Any) -> bool:
-    """Whether it is a plain tensor of the processor that lies side by side."""
-    return (
-        type(tensor) is torch.Tensor
-        and tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and not tensor.requires_grad
-        and LEAST <= tensor.nbytes <= MOST
-        and tensor.is_contiguous()
-        and not torch.compiler.is_compiling()
-    )
-
-
-def target_of(tensor: torch.Tensor, args: Any, kwargs: Any) -> torch.device | None:
-    """The CUDA device that `.to` is asked for; None where it is asked for anything more."""
-    if set(kwargs) - {"device", "non_blocking"} or len(args) > 1:
-        return None
-    if kwargs.get("non_blocking"):
-        return None  # asked for already
-    target = args[0] if args else kwargs.get("device")
-    if isinstance(target, int) and not isinstance(target, bool):
-        return torch.device("cuda", target)
-    if isinstance(target, str) and target.startswith("cuda"):
-        return torch.device(target)
-    is_cuda = isinstance(target, torch.device) and target.type == "cuda"
-    return target if is_cuda else None
+def target_of(args: Any, kwargs: Any) -> torch.device | None:
+    """The CUDA device that `.to` is asked to wait for."""
+    asked = wanted(args, kwargs)
+    return None if asked is None or asked[1] else asked[0]
 
 
 FIX = Fix(NAME, "E", "batches go to the device while the loop goes on", RULES, applies, apply)

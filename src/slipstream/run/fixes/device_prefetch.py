@@ -7,7 +7,6 @@ way round. Only tensors of batches, unchanged since the loader gave them, and on
 has no streams of its own.
 """
 
-import sys
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -16,12 +15,12 @@ from typing import Any
 import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from slipstream.doctor.record.places import is_users
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.fixes.copies import can_be_staged
+from slipstream.run.staging import Switch, can_be_staged, is_usual_stream, wanted
 
 NAME = "device-prefetch"
+RULES = ("blocking-copy", "copy-on-critical-path")
 _COPIES = ("Tensor.to", "Tensor.cuda")
 _DEEPEST = 4
 
@@ -44,7 +43,7 @@ def apply(situation: Situation) -> Undo:
     patches.replace(_BaseDataLoaderIter, "__next__", prefetch.wrap_next)
     patches.replace(torch.Tensor, "to", prefetch.wrap_to)
     patches.replace(torch.Tensor, "cuda", prefetch.wrap_cuda)
-    patches.replace(torch.cuda.Stream, "__new__", prefetch.wrap_stream)
+    patches.replace(torch.cuda.Stream, "__new__", prefetch.switch.wrap_stream)
     return patches.undo
 
 
@@ -85,49 +84,28 @@ def _tensors(batch: Any, depth: int) -> Iterator[torch.Tensor]:
             yield from _tensors(part, depth - 1)
 
 
-def wanted(args: Any, kwargs: Any) -> tuple[torch.device, bool] | None:
-    """The CUDA device that `.to` is asked for, and whether it need not wait; None where it is asked
-    for anything more.
-
-    >>> wanted(("cuda:1",), {"non_blocking": True})
-    (device(type='cuda', index=1), True)
-    >>> wanted((torch.float16,), {}) is wanted(("cpu",), {}) is wanted((), {"copy": True}) is None
-    True
-    """
-    if set(kwargs) - {"device", "non_blocking"} or len(args) > 1:
-        return None
-    target = args[0] if args else kwargs.get("device")
-    if isinstance(target, int) and not isinstance(target, bool):
-        device = torch.device("cuda", target)
-    elif isinstance(target, (str, torch.device)):
-        device = torch.device(target)
-    else:
-        return None
-    return (device, bool(kwargs.get("non_blocking"))) if device.type == "cuda" else None
-
-
 class _Prefetch:
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
-        self._is_on = True
+        self.switch = Switch(situation, NAME)
         self._delivered = Delivered()
         self._streams: dict[int, Any] = {}
 
     def wrap_next(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:
             batch = original(iterator)
-            if self._is_on:
+            if self.switch.is_on:
                 try:
                     self._delivered.note(batch)
                 except Exception as error:
-                    self._stop(error)
+                    self.switch.give_up(error)
             return batch
 
         return next_batch
 
     def wrap_to(self, original: Any) -> Any:
         def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_on and self._delivered.has(tensor) and can_be_staged(tensor):
+            if self.switch.is_on and self._delivered.has(tensor) and can_be_staged(tensor):
                 asked = wanted(args, kwargs)
                 sent = None if asked is None else self._send(original, tensor, *asked)
                 if sent is not None:
@@ -138,7 +116,7 @@ class _Prefetch:
 
     def wrap_cuda(self, original: Any) -> Any:
         def cuda(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_on and self._delivered.has(tensor) and can_be_staged(tensor):
+            if self.switch.is_on and self._delivered.has(tensor) and can_be_staged(tensor):
                 asked = wanted(args or (() if "device" in kwargs else ("cuda",)), kwargs)
                 sent = None if asked is None else self._send(torch.Tensor.to, tensor, *asked)
                 if sent is not None:
@@ -147,25 +125,14 @@ class _Prefetch:
 
         return cuda
 
-    def wrap_stream(self, original: Any) -> Any:
-        def new(kind: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_on and is_users(sys._getframe(1).f_code):
-                self._is_on = False
-                self._situation.note(NAME, "off, as the script has streams of its own")
-            return original(kind, *args, **kwargs)
-
-        return staticmethod(new)
-
     def _send(
         self, to: Any, tensor: torch.Tensor, device: torch.device, may_run: bool
     ) -> torch.Tensor | None:
         """None where it is better done as written."""
         try:
+            if not is_usual_stream(device):
+                return None
             current = torch.cuda.current_stream(device)
-            if torch.cuda.is_current_stream_capturing():
-                return None
-            if current != torch.cuda.default_stream(device):
-                return None
             # What is page-locked already is the script's to change, unless it said otherwise.
             if not tensor.is_pinned():
                 tensor = tensor.pin_memory()
@@ -177,7 +144,7 @@ class _Prefetch:
             current.wait_stream(side)
             sent.record_stream(current)
         except Exception as error:
-            self._stop(error)
+            self.switch.give_up(error)
             return None
         self._situation.note(NAME, "batches are copied on a stream of their own")
         return sent
@@ -188,11 +155,7 @@ class _Prefetch:
             self._streams[index] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         return self._streams[index]
 
-    def _stop(self, error: BaseException) -> None:
-        self._is_on = False
-        self._situation.give_up(NAME, error)
-
 
 FIX = Fix(
-    NAME, "E", "batches go to the device while it still computes", (), applies, apply
+    NAME, "E", "batches go to the device while it still computes", RULES, applies, apply
 )  # fmt: skip

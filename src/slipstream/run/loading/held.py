@@ -15,7 +15,7 @@ class Held:
 
     def __init__(self, roots: list[Any]) -> None:
         self._watch = Watch(roots)
-        self._long = Long(self._watch._seen.values(), roots[0])
+        self._long = Long(self._watch.seen.values(), roots[0])
         self._looks_at_lists = self._looks_throughout = False
 
     def is_same(self) -> bool:

@@ -6,7 +6,6 @@ import operator
 import sys
 import threading
 import zlib
-from itertools import chain
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
@@ -89,16 +88,6 @@ def can_be_written(array: Any) -> bool:
         return array is not None and not memoryview(array).readonly
     except TypeError:  # it does not say
         return True
-
-
-def are_settled(values: tuple[Any, ...]) -> bool:
-    """Whether none of them can change by itself: numbers, names, and tuples of them."""
-    kinds = set(map(type, values))
-    if tuple in kinds:
-        inner = values if len(kinds) == 1 else [v for v in values if type(v) is tuple]
-        kinds.remove(tuple)
-        kinds.update(map(type, chain.from_iterable(inner)))
-    return all(issubclass(kind, ATOMS) for kind in kinds)
 
 
 def own_values(kind: type) -> tuple[Any, ...]:

@@ -22,7 +22,6 @@ from slipstream.run.loading.looks import (
     ATOMS,
     MISSING,
     Identical,
-    are_settled,
     can_be_written,
     checksum,
     content,
@@ -57,23 +56,20 @@ _Look = Callable[[], Any]
 class Watch:
     """What these objects hold at the moment. `why_not` says why samples cannot be made elsewhere,
     where that shows. Long lists and large arrays are left to `is_same_throughout`, those that are
-    longer still, and what lies in the objects of long lists, to nobody: `is_complete` says whether
-    `is_same` looks at all that may change, and `is_complete_throughout` whether the longer look
-    does. `foreign` are the objects of installed packages, which are never looked into.
+    longer still, and what lies in the objects of long lists, to nobody. `foreign` are the objects
+    of installed packages, which are never looked into, and `seen` all that it met.
     """
 
     def __init__(self, roots: list[Any]) -> None:
         self.why_not = ""
-        self.is_complete = True
-        self.is_complete_throughout = True
         self.foreign: list[Any] = []
-        self._seen: dict[int, Any] = {}
+        self.seen: dict[int, Any] = {}
         self._scopes: set[tuple[int, frozenset[str]]] = set()
         self._quick: list[tuple[_Look, Any]] = []
         self._thorough: list[tuple[_Look, Any]] = []
         self._queue = deque(roots)
         while self._queue:
-            if len(self._seen) > _MOST_OBJECTS:
+            if len(self.seen) > _MOST_OBJECTS:
                 self._refuse("it consists of more objects than can be watched")
                 break
             thing = self._queue.popleft()
@@ -95,15 +91,11 @@ class Watch:
 
     def _note(self, look: _Look, *, thorough: bool = False) -> None:
         (self._thorough if thorough else self._quick).append((look, look()))
-        self.is_complete = self.is_complete and not thorough
-
-    def _leave_out(self) -> None:
-        self.is_complete = self.is_complete_throughout = False
 
     def _visit(self, thing: Any) -> None:
-        if isinstance(thing, ATOMS) or thing is MISSING or id(thing) in self._seen:
+        if isinstance(thing, ATOMS) or thing is MISSING or id(thing) in self.seen:
             return
-        self._seen[id(thing)] = thing
+        self.seen[id(thing)] = thing
         kind = type(thing)
         package = kind.__module__.partition(".")[0]
         if isinstance(thing, _GENERATORS):
@@ -138,16 +130,12 @@ class Watch:
         self._note(lambda: (array.ctypes.data, array.shape))
         if array.dtype == np.dtype(object):
             self._visit_items(tuple(array.flat), lambda: array.size, lambda: tuple(array.flat))
-        elif array.dtype.hasobject:
-            self._leave_out()
-        elif array.nbytes <= _ARRAY_BYTES:
+        elif not array.dtype.hasobject and array.nbytes <= _ARRAY_BYTES:
             self._note(lambda: checksum(array))
         elif not can_be_written(array):
             return
-        elif array.nbytes <= _THOROUGH_BYTES:
+        elif not array.dtype.hasobject and array.nbytes <= _THOROUGH_BYTES:
             self._note(lambda: checksum(array), thorough=True)
-        else:
-            self._leave_out()
         if type(array) not in (np.ndarray, np.memmap):
             self.foreign.append(array)
 
@@ -174,13 +162,8 @@ class Watch:
             return
         if count is not None:
             self._note(count)
-        if len(values) > _MANY_ITEMS:
-            self._leave_out()
-        else:
-            if held is not None:
-                self._note(lambda: Identical(held()), thorough=True)
-            if not are_settled(values):
-                self._leave_out()
+        if held is not None and len(values) <= _MANY_ITEMS:
+            self._note(lambda: Identical(held()), thorough=True)
         # One stands for all.
         self._queue.append(values[0])
 
