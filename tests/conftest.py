@@ -4,7 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,14 @@ from slipstream.pack.sources.detect import open_source
 from tests.pictures import write_mixed
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_in_place() -> Iterator[None]:
+    """Fixes of `slipstream.speed_up` would last for all tests behind one."""
+    yield
+    if module := sys.modules.get("slipstream.run.speed_up"):
+        assert not module._in_place
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 import io
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -82,6 +84,24 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     assert told == "slipstream demo: interrupted\n"
     assert list(tmp_path.iterdir()) == []
     assert not any(child.is_running() for child in started)
+
+
+def test_an_interrupt_while_a_program_starts_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    class Interrupted(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            started.append(self.pid)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(["-c", "import time; time.sleep(60)"], tmp_path, Console(file=io.StringIO()), "sleep")
+    assert len(started) == 1
+    assert not psutil.pid_exists(started[0])
 
 
 def test_data_of_others_is_left_alone(tmp_path: Path, run_cli: Run) -> None:

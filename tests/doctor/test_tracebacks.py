@@ -68,6 +68,14 @@ def test_frames_that_pass_a_call_on_are_hidden(session: Session, name: str) -> N
     assert after[0] == __file__
 
 
+@pytest.mark.parametrize("name", ["a sample", "a batch"])
+def test_those_of_fixes_too(session: Session, name: str) -> None:
+    with slipstream.faster("native-pictures"):
+        before, after = files_of(FAILURES[name])
+    assert any("run/pictures" in file for file in before) == (name == "a sample")
+    assert after == [file for file in before if not is_own(file)]
+
+
 def test_those_that_led_to_an_error_too(session: Session) -> None:
     def chained() -> None:
         try:

@@ -51,14 +51,22 @@ def show_live(console: Console, words: str) -> Iterator[Live]:
 def call(arguments: Sequence[str], folder: Path, console: Console, shown: str) -> str:
     """All that `python ARGUMENTS` prints, in `folder`. Raises `InternalError` where it fails."""
     said: list[str] = []
-    child = subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", start_new_session=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "80", "NO_COLOR": "1"},
-    )  # fmt: skip
+    # An interrupt inside of Popen would leave a child that nobody knows.
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    try:
+        child = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "80", "NO_COLOR": "1"},
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert child.stdout is not None
     try:
+        if interrupts:
+            raise KeyboardInterrupt
         with show_live(console, "starting …") as live:
             for line in child.stdout:
                 said.append(line)
