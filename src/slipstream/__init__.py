@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from slipstream.doctor.diagnose import diagnose
     from slipstream.doctor.watch import watch
     from slipstream.errors import SlipstreamError
+    from slipstream.infer.optimize import optimize_model
     from slipstream.loader.loader import Loader
     from slipstream.loader.prefetch import prefetch_to_device
     from slipstream.pack.pack import pack_dataset
@@ -29,6 +30,7 @@ __all__ = [
     "diagnose",
     "faster",
     "open_dataset",
+    "optimize_model",
     "pack_dataset",
     "prefetch_to_device",
     "speed_up",
@@ -43,6 +45,7 @@ _MODULES = {
     "diagnose": "slipstream.doctor.diagnose",
     "faster": "slipstream.run.faster",
     "open_dataset": "slipstream.store.dataset",
+    "optimize_model": "slipstream.infer.optimize",
     "pack_dataset": "slipstream.pack.pack",
     "prefetch_to_device": "slipstream.loader.prefetch",
     "speed_up": "slipstream.run.speed_up",

@@ -1,0 +1,1 @@
+"""The changes that are known, one file per family."""

@@ -1,0 +1,65 @@
+"""What is put around a model: inference mode, and a number of threads."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from slipstream.infer.change import AROUND, Change
+from slipstream.infer.subject import Subject
+
+
+class InferenceMode(nn.Module):
+    """Calls a model in inference mode."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.eval()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives; its tensors take no part in autograd."""
+        with torch.inference_mode():
+            return self.model(*args, **kwargs)
+
+
+class Threads(nn.Module):
+    """Calls a model with a number of threads, and puts back the one before."""
+
+    def __init__(self, model: nn.Module, count: int) -> None:
+        super().__init__()
+        self.model = model
+        self.count = count
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives."""
+        before = torch.get_num_threads()
+        if before == self.count:
+            return self.model(*args, **kwargs)
+        torch.set_num_threads(self.count)
+        try:
+            return self.model(*args, **kwargs)
+        finally:
+            torch.set_num_threads(before)
+
+
+def threads(count: int) -> Change:
+    """A change to this number of threads."""
+
+    def why_not(subject: Subject) -> str | None:
+        if subject.device.type != "cpu":
+            return "the model is not on the CPU"
+        if torch.get_num_threads() == count:
+            return f"{count} is the number of threads already"
+        return None
+
+    name = "1 thread" if count == 1 else f"{count} threads"
+    return Change(name, "exact", AROUND, lambda model, _: Threads(model, count), why_not)
+
+
+def thread_counts() -> list[int]:
+    """Those worth a try: one, half of what torch takes, and all cores of the process."""
+    from slipstream.cpu import usable_cores
+
+    own = torch.get_num_threads()
+    return sorted({1, max(1, own // 2), usable_cores()} - {own})

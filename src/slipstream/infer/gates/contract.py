@@ -1,0 +1,70 @@
+"""Whether a variant can stand in for the model: results of the same form, inputs left alone, and
+results that stay what they are.
+"""
+
+from typing import Any
+
+import torch
+
+from slipstream.infer.gates.reference import Reference
+from slipstream.infer.inputs import Inputs
+from slipstream.infer.leaves import structure_of, tensors_of
+
+
+def contract(model: Any, reference: Reference) -> str | None:
+    """Why it cannot; None if nothing speaks against it."""
+    for answer in (*reference.answers, *reference.others):
+        given = answer.inputs.copy()
+        with torch.no_grad():
+            try:
+                result = given(model)
+            except Exception as error:
+                shapes = ", ".join(str(tuple(t.shape)) for t in given.tensors())
+                return f"fails for inputs of {shapes}: {type(error).__name__}: {error}"
+        why = _differs(result, answer.eager) or _mutated(given, answer.inputs)
+        if why:
+            return why
+    return _is_overwritten(model, reference)
+
+
+def _differs(result: Any, eager: Any) -> str | None:
+    (nesting, kinds), (expected_nesting, expected_kinds) = structure_of(result), structure_of(eager)
+    if nesting != expected_nesting:
+        return f"gives {nesting}, the model gives {expected_nesting}"
+    for kind, expected in zip(kinds, expected_kinds, strict=True):
+        if kind != expected:
+            return f"gives {_words(kind)}, the model gives {_words(expected)}"
+    for one, other in zip(tensors_of(result), tensors_of(eager), strict=True):
+        if not one.is_floating_point():
+            continue
+        bad = ~torch.isfinite(one) & torch.isfinite(other)
+        if bad.any():
+            return f"{int(bad.sum())} of {one.numel()} values are no finite numbers"
+    return None
+
+
+def _words(kind: Any) -> str:
+    if isinstance(kind, str):
+        return f"a {kind}"
+    shape, dtype, device = kind
+    return f"{shape} {str(dtype).removeprefix('torch.')} on {device}"
+
+
+def _mutated(given: Inputs, before: Inputs) -> str | None:
+    for one, other in zip(given.tensors(), before.tensors(), strict=True):
+        if not torch.equal(one, other) and not bool(torch.isnan(other).any()):
+            return "changes its inputs"
+    return None
+
+
+def _is_overwritten(model: Any, reference: Reference) -> str | None:
+    """Results that are held while the next ones are computed must stay what they were."""
+    held: list[tuple[torch.Tensor, torch.Tensor]] = []
+    with torch.no_grad():
+        for answer in reference.answers:
+            result = answer.inputs.copy()(model)
+            held += [(tensor, tensor.clone()) for tensor in tensors_of(result)]
+    for tensor, before in held:
+        if not torch.equal(tensor.nan_to_num(), before.nan_to_num()):
+            return "a result changes when the model is called again"
+    return None

@@ -1,0 +1,118 @@
+"""Whether a variant computes the same: its error against double precision, beside that of the model
+as it is. What is judged is the error and not the difference from the model, which may be the worse
+of the two.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from slipstream.infer.change import Kind
+from slipstream.infer.gates.reference import Answer, Reference, ask
+from slipstream.infer.leaves import tensors_of
+
+_TIMES = 2.0  # the error of the model itself
+_FLOOR = 2.0**-20  # of the size of a result: what another order of sums may do
+_TIMES_LARGEST = 10.0
+_LARGEST_FLOOR = 2.0**-15
+_MIXED = 0.03  # of the size of a result: 30 dB
+_CLEAR = 4.0  # errors: how far the greatest of a row is from the next, where it must stay
+
+
+@dataclass(frozen=True)
+class Error:
+    """Of one variant, over all answers; as shares of the size of what is right."""
+
+    rms: float = 0.0
+    eager_rms: float = 0.0
+    agreement: float | None = None  # share of rows whose greatest value is in the same place
+
+
+def numeric(model: Any, reference: Reference, kind: Kind) -> tuple[str | None, Error]:
+    """Why it fails, and how large its errors are. For a lossy variant only the latter: it is the
+    task that decides.
+    """
+    worst, why = Error(), None
+    rows = same = 0
+    for answer in (*reference.answers, *reference.others):
+        result = ask(model, answer.inputs)
+        right = answer.eager if answer.exact is None else answer.exact
+        triples = zip(tensors_of(result), tensors_of(answer.eager), tensors_of(right), strict=True)
+        for tensor, eager, exact in triples:
+            if not tensor.is_floating_point():
+                if kind != "lossy" and not _are_equal(tensor, eager, exact):
+                    why = why or "whole numbers in its results are others"
+                continue
+            one = _Apart(tensor, exact)
+            other = _Apart(eager, exact) if answer.exact is not None else None
+            why = why or _judge(one, other, kind)
+            worst = Error(
+                max(worst.rms, one.share), max(worst.eager_rms, other.share if other else 0)
+            )
+            if exact.dim() > 1 and exact.shape[-1] > 1:
+                found, clear = _rows(tensor, exact, one.rms)
+                rows, same = rows + found.numel(), same + int(found.sum())
+                if kind == "mixed" and not bool(found[clear].all()):
+                    why = why or "the greatest value of a row that is clear is another"
+    return why, Error(worst.rms, worst.eager_rms, same / rows if rows else None)
+
+
+class _Apart:
+    """How far a tensor is from what is right, where that is finite."""
+
+    def __init__(self, tensor: torch.Tensor, exact: torch.Tensor) -> None:
+        finite = torch.isfinite(exact)
+        right = exact.double()[finite]
+        apart = (tensor.double()[finite] - right).abs()
+        self.rms = float(apart.square().mean().sqrt()) if apart.numel() else 0.0
+        self.most = float(apart.max()) if apart.numel() else 0.0
+        self.size = float(right.square().mean().sqrt()) if apart.numel() else 0.0
+        self.largest = float(right.abs().max()) if apart.numel() else 0.0
+
+    @property
+    def share(self) -> float:
+        return self.rms / self.size if self.size else self.rms
+
+
+def _judge(one: _Apart, eager: _Apart | None, kind: Kind) -> str | None:
+    if kind == "lossy":
+        return None
+    if kind == "mixed":
+        if one.share <= _MIXED:
+            return None
+        return f"its error is {one.share:.1%} of the result, more than {_MIXED:.0%}"
+    # Without double precision the model itself is what is right, and its own error not known.
+    floor = _FLOOR if eager is not None else 16 * _FLOOR
+    allowed = (_TIMES * eager.rms if eager else 0.0) + floor * one.size
+    if not one.rms <= allowed:
+        return f"its error is {_times(one.rms, eager.rms if eager else 0.0)}"
+    largest = (_TIMES_LARGEST * eager.most if eager else 0.0) + _LARGEST_FLOOR * one.largest
+    if not one.most <= largest:
+        return f"its largest error is {_times(one.most, eager.most if eager else 0.0)}"
+    return None
+
+
+def _times(error: float, eager: float) -> str:
+    if eager > 0:
+        return f"{error:.1e}, {error / eager:,.0f} times that of the model itself"
+    return f"{error:.1e}; the model itself has none"
+
+
+def _are_equal(tensor: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> bool:
+    return torch.equal(tensor, eager) or torch.equal(tensor, exact.to(tensor.dtype))
+
+
+def _rows(
+    tensor: torch.Tensor, exact: torch.Tensor, error: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each row: whether the greatest value is in the same place, and whether that is clear."""
+    best = exact.double().topk(2, dim=-1).values
+    clear = best[..., 0] - best[..., 1] > _CLEAR * error
+    return tensor.argmax(-1) == exact.argmax(-1), clear
+
+
+def is_repeatable(answer: Answer, model: Any) -> bool:
+    """Whether the model itself gives the same twice."""
+    pairs = zip(tensors_of(ask(model, answer.inputs)), tensors_of(answer.eager), strict=True)
+    return all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs)

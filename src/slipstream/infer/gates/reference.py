@@ -1,0 +1,64 @@
+"""What a model gives: as it is, and in double precision."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from slipstream.infer.inputs import Inputs, other_values
+from slipstream.infer.leaves import as_double, changed
+from slipstream.infer.subject import Subject, copied
+
+_OTHERS = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """To one call. `exact` is None where the model cannot compute in double precision."""
+
+    inputs: Inputs
+    eager: Any
+    exact: Any
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Answers to the example and to other values of its shape, and to inputs of other shapes."""
+
+    answers: tuple[Answer, ...]
+    others: tuple[Answer, ...] = ()
+
+
+def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
+    """Ask the model itself, and a copy in double precision."""
+    asked = [subject.inputs, *(other_values(subject.inputs, seed) for seed in range(_OTHERS))]
+    try:
+        double: torch.nn.Module | None = copied(subject.model).double()
+    except Exception:
+        double = None
+
+    def answer(inputs: Inputs) -> Answer:
+        return Answer(inputs, ask(subject.model, inputs), _exactly(double, inputs))
+
+    return Reference(tuple(map(answer, asked)), tuple(map(answer, also)))
+
+
+def ask(model: Any, inputs: Inputs) -> Any:
+    """A call with random numbers that are always the same, without gradients; what it gives is
+    the caller's own.
+    """
+    given = inputs.copy()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return changed(given(model), lambda tensor: tensor.detach().clone())
+
+
+def _exactly(model: Any, inputs: Inputs) -> Any:
+    if model is None:
+        return None
+    try:
+        double = Inputs(*as_double((inputs.args, dict(inputs.kwargs))))
+        return ask(model, double)
+    except Exception:  # an operation that has no double precision
+        return None

@@ -1,0 +1,78 @@
+"""The caller's process as it was: random numbers, threads, flags and modes."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
+    """Put back behind a block what it may change: the random state of all devices, the number of
+    threads, torch's flags for precision and cuDNN, and which parts of the model are in training.
+    """
+    cpu = torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if _uses_cuda() else []
+    threads = torch.get_num_threads()
+    flags = [(place, name, getattr(place, name)) for place, name in _flags()]
+    modes = [(part, part.training) for part in model.modules()]
+    try:
+        yield
+    finally:
+        torch.set_rng_state(cpu)
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        for place, name, value in flags:
+            if getattr(place, name) != value:
+                setattr(place, name, value)
+        for part, training in modes:
+            part.training = training
+
+
+def _uses_cuda() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def _flags() -> list[tuple[Any, str]]:
+    return [
+        (torch.backends.cudnn, "benchmark"),
+        (torch.backends.cudnn, "deterministic"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.mkldnn, "enabled"),
+    ]
+
+
+class TookTooLong(Exception):
+    """A limit has passed."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """End a block with `TookTooLong`. It is Python that is interrupted: a call into another
+    language ends first. Only in the main thread, where no other alarm is set; elsewhere nothing is
+    limited.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getitimer(
+        signal.ITIMER_REAL
+    ) != (0.0, 0.0):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TookTooLong(f"not done after {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        with suppress(TypeError):  # a handler that was not set from Python
+            signal.signal(signal.SIGALRM, before)

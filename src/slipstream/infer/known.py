@@ -1,0 +1,29 @@
+"""The changes that a search tries, by the stage in which it does."""
+
+from slipstream.infer.change import Change
+from slipstream.infer.changes import compiled, layout, precision
+
+ENGINES: tuple[Change, ...] = (
+    compiled.FREEZING,
+    compiled.COMPILE,
+    compiled.CUDA_GRAPH,
+    compiled.CUDA_GRAPHS,
+    compiled.TORCHSCRIPT,
+    compiled.AHEAD_OF_TIME,
+    compiled.FREEZING_AUTOTUNE,
+    compiled.MAX_AUTOTUNE,
+)
+PRECISIONS: tuple[Change, ...] = (
+    precision.BF16,
+    precision.BF16_AUTOCAST,
+    precision.TF32,
+    precision.FP16,
+    precision.FP16_AUTOCAST,
+)
+QUANTIZED: tuple[Change, ...] = ()
+LAYOUTS: tuple[Change, ...] = (layout.FOLD, layout.CHANNELS_LAST)
+
+
+def all_changes() -> dict[str, Change]:
+    """By name."""
+    return {change.name: change for change in (*LAYOUTS, *ENGINES, *PRECISIONS, *QUANTIZED)}

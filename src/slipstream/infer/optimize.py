@@ -1,0 +1,80 @@
+"""`optimize_model`: the fastest variant of a model that gives the same answers."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from slipstream.errors import UsageError
+from slipstream.infer.change import KINDS, Kind
+from slipstream.infer.gates.metric import Metric
+from slipstream.infer.gates.numeric import is_repeatable
+from slipstream.infer.gates.reference import reference_of
+from slipstream.infer.inputs import inputs_of
+from slipstream.infer.keeping import everything_as_before
+from slipstream.infer.optimized import Optimized
+from slipstream.infer.search import Search, Task
+from slipstream.infer.subject import Subject
+
+
+def optimize_model(
+    model: torch.nn.Module, example_inputs: Any, *, accuracy: Kind = "exact",
+    metric: Metric | None = None, data: Sequence[Any] | None = None, max_drop: float = 0.01,
+    also: Sequence[Any] = (), budget_s: float = 180.0, tell: Callable[[str], None] | None = None,
+) -> Optimized:  # fmt: skip
+    """Search for the fastest variant of a model in evaluation that gives the same answers.
+
+    Variants change layout, fold batch norms, compile, and compute with fewer bits. Each has to
+    give results of the same form, with an error against double precision that is about that of
+    the model itself; only then its speed counts, and it is measured in turns with the model. The
+    model as it is wins unless another is surely faster. It is never changed: variants are copies.
+
+    `example_inputs`: a tensor, a tuple of arguments, or a dict of arguments by name. `also`: inputs
+    of other shapes that have to work, such as a last batch. `accuracy`: "exact" admits the same
+    mathematics, "mixed" also bf16, fp16 and TF32, "lossy" also int8, which needs `metric` and
+    `data`: `metric(model, batch)` gives one score per sample, higher is better, whose mean may drop
+    by `max_drop` at most. A third of `data` calibrates, the rest judges.
+
+    >>> import slipstream, torch
+    >>> found = slipstream.optimize_model(torch.nn.Linear(4, 2), torch.ones(1, 4), budget_s=0)
+    >>> found.model(torch.ones(1, 4)).shape
+    torch.Size([1, 2])
+    """
+    _check(model, accuracy, metric, data, budget_s)
+    until = time.monotonic() + budget_s
+    with everything_as_before(model):
+        model.eval()
+        batches = list(data or ())
+        third = len(batches) // 3
+        subject = Subject(model, inputs_of(example_inputs), tuple(batches[:third]))
+        reference = reference_of(subject, [inputs_of(each) for each in also])
+        if not is_repeatable(reference.answers[0], model):
+            raise UsageError(
+                f"{type(model).__name__} in evaluation gives other results from call to call, with "
+                "the same random numbers: nothing can be compared with it."
+            )
+        task = Task(metric, batches[third:], max_drop) if metric is not None else None
+        search = Search(subject, reference, until, accuracy, task, tell or (lambda words: None))
+        variant, found = search.run()
+    return Optimized(
+        model if found is None else found, variant, list(search.rows.values()), subject
+    )
+
+
+def _check(model: Any, accuracy: Any, metric: Any, data: Any, budget_s: float) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    if accuracy not in KINDS:
+        raise UsageError(
+            f"accuracy is {accuracy!r}; expected one of {', '.join(map(repr, KINDS))}."
+        )
+    if (metric is None) != (data is None):
+        raise UsageError("metric and data belong together: give both, or none.")
+    if accuracy == "lossy" and metric is None:
+        raise UsageError(
+            'accuracy="lossy" needs metric and data: only the task can tell whether coarser '
+            "numbers do. Give metric=lambda model, batch: … with one score per sample."
+        )
+    if budget_s < 0:
+        raise UsageError(f"budget_s is {budget_s}; expected seconds, 0 or more.")

@@ -1,0 +1,244 @@
+"""The search: stage by stage, each on the best of the one before, for as long as there is time."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from slipstream.infer import known
+from slipstream.infer.change import ENGINE, KINDS, PRECISION, Kind, Variant
+from slipstream.infer.changes.around import thread_counts, threads
+from slipstream.infer.gates.contract import contract
+from slipstream.infer.gates.metric import Metric, drop_of, judge, scores_of
+from slipstream.infer.gates.numeric import numeric
+from slipstream.infer.gates.reference import Reference, ask
+from slipstream.infer.keeping import TookTooLong, at_most
+from slipstream.infer.row import Row
+from slipstream.infer.subject import Subject
+from slipstream.timing import Ratio, ratio_of, time_in_turns
+
+_SCREEN_S = 0.4
+_NEAR = 1.3  # times the fastest: still a finalist
+_MOST_FINALISTS = 5
+_FINAL_S = 8.0
+_LEAST_GAIN = 0.02
+_LEAST_LEFT_S = 5.0
+
+
+@dataclass
+class Task:
+    """The measure of what the model is for. `scores` are those of the model itself."""
+
+    metric: Metric
+    data: Sequence[Any]
+    max_drop: float
+    scores: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Search:
+    """Rows so far, and what was built for those that may still win."""
+
+    subject: Subject
+    reference: Reference
+    until: float
+    admitted: Kind
+    task: Task | None = None
+    tell: Callable[[str], None] = lambda words: None
+    rows: dict[str, Row] = field(default_factory=dict)
+    variants: dict[str, Variant] = field(default_factory=dict)
+    built: dict[str, torch.nn.Module] = field(default_factory=dict)
+
+    def run(self) -> tuple[Variant, torch.nn.Module | None]:
+        """The fastest variant that passed with its model; None for the model as it is."""
+        self.rows["eager"] = Row("eager", "exact", "model", "the model as it is, without gradients")
+        layouts = self._stage([Variant().plus(change) for change in known.LAYOUTS])
+        if len(layouts) > 1:
+            layouts += self._stage([layouts[0].plus(layouts[1].changes[0])])
+        plain = [*layouts, Variant()]
+        base = self._best(plain)
+        self._stage([Variant()] if not base.changes else [])
+        around = self._stage([base.plus(threads(count)) for count in thread_counts()])
+        base = self._best([base, *around])
+        engines = self._stage([base.plus(change) for change in known.ENGINES])
+        engines += self._again(engines, plain)
+        best = sorted([base, *engines], key=self._ms)[:2]
+        self._stage([one.plus(change) for one in best for change in known.PRECISIONS])
+        if self.task is not None:
+            self._stage([one.plus(change) for one in best for change in known.QUANTIZED])
+        return self._finish()
+
+    def _again(self, engines: list[Variant], layouts: list[Variant]) -> list[Variant]:
+        """The best engine on the layouts that were not the best without it."""
+        if not engines:
+            return []
+        engine = next(one for one in self._best(engines).changes if one.place == ENGINE)
+        return self._stage([layout.plus(engine) for layout in layouts])
+
+    def _stage(self, variants: list[Variant]) -> list[Variant]:
+        """Those that passed."""
+        return [one for one in variants if self._try(one).state == "passed"]
+
+    def _best(self, variants: list[Variant]) -> Variant:
+        return min(variants, key=self._ms)
+
+    def _ms(self, variant: Variant) -> float:
+        row = self.rows.get(variant.name)
+        if row is None or row.state != "passed" or row.speed is None:
+            return 1.0 if not variant.changes else float("inf")
+        return 1 / row.speed.value
+
+    def _try(self, variant: Variant) -> Row:
+        # Without changes it is the model in inference mode.
+        name = variant.name if variant.changes else "inference-mode"
+        if name in self.rows:
+            return self.rows[name]
+        self.tell(name)
+        row = self.rows[name] = Row(name, variant.kind, "skipped")
+        self.variants[name] = variant
+        if why := variant.why_not(self.subject):
+            row.why = why
+        elif (left := self.until - time.monotonic()) < _LEAST_LEFT_S:
+            row.why = "no time was left in the budget"
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of compilers and exporters, about the model
+                self._measure(row, variant, left)
+        return row
+
+    def _measure(self, row: Row, variant: Variant, left: float) -> None:
+        start = time.perf_counter()
+        try:
+            with at_most(left):
+                model = variant.build(self.subject)
+                ask(model, self.subject.inputs)
+                row.build_s = time.perf_counter() - start
+                row.state, row.why = "rejected", ""
+                why = contract(model, self.reference)
+                if why is None:
+                    why, error = numeric(model, self.reference, variant.kind)
+                    row.error, row.agreement = error.rms, error.agreement
+                if why is None and self.task is not None:
+                    why = self._judge_task(model, row)
+                if why is None:
+                    why = self._screen(row, model)
+        except TookTooLong as error:
+            row.state, why = "failed", str(error)
+        except Exception as error:
+            row.state, why = "failed", _first_line(error)
+        if why is not None:
+            row.why = why
+            return
+        row.state = "passed"
+        self._keep(row, model)
+
+    def _judge_task(self, model: torch.nn.Module, row: Row) -> str | None:
+        assert self.task is not None
+        if not self.task.scores:
+            self.task.scores = scores_of(self.subject.model, self.task.metric, self.task.data)
+        drop = drop_of(self.task.scores, scores_of(model, self.task.metric, self.task.data))
+        row.drop = str(drop)
+        if row.kind == "exact":
+            return None
+        return judge(drop, self.task.max_drop)
+
+    def _screen(self, row: Row, model: torch.nn.Module) -> str | None:
+        compiled = _compiled_graphs()
+        calls = {"model": self._call(self.subject.model), "variant": self._call(model)}
+        taken = time_in_turns(calls, seconds=_SCREEN_S, wait=self.subject.wait())
+        row.speed = ratio_of(taken["model"], taken["variant"])
+        row.ms = 1e3 * sorted(taken["variant"])[len(taken["variant"]) // 2]
+        if _compiled_graphs() != compiled:
+            return "was compiled again while it was timed"
+        return None
+
+    def _call(self, model: Any) -> Callable[[], object]:
+        """Calls with inputs that take turns, so that none is the one that is in a cache."""
+        inputs = [answer.inputs.copy() for answer in self.reference.answers]
+        turn = iter(range(10**12))
+
+        def call() -> object:
+            with torch.no_grad():
+                return inputs[next(turn) % len(inputs)](model)
+
+        return call
+
+    def _keep(self, row: Row, model: torch.nn.Module) -> None:
+        """What is far from the best is let go of: each is a copy of the model."""
+        self.built[row.name] = model
+        best = max(self._speed(name) for name in self.built)
+        for name in [name for name in self.built if self._speed(name) * _NEAR < best]:
+            del self.built[name]
+
+    def _speed(self, name: str) -> float:
+        speed = self.rows[name].speed
+        return speed.value if speed else 0.0
+
+    def _finish(self) -> tuple[Variant, torch.nn.Module | None]:
+        """All that may be the fastest, in turns with the model itself, twice: what differs between
+        these two is noise.
+        """
+        allowed = KINDS.index(self.admitted)
+        names = [name for name in self.built if KINDS.index(self.rows[name].kind) <= allowed]
+        names = sorted(names, key=self._speed, reverse=True)[:_MOST_FINALISTS]
+        own = {"model": self._call(self.subject.model), "again": self._call(self.subject.model)}
+        calls = own | {name: self._call(self.built[name]) for name in names}
+        self.tell("the fastest in turns")
+        taken = time_in_turns(calls, seconds=_FINAL_S, wait=self.subject.wait())
+        noise = ratio_of(taken["model"], taken["again"])
+        least = 1 + max(_LEAST_GAIN, noise.high - 1, 1 - noise.low)
+        for name in names:
+            row = self.rows[name]
+            row.speed = ratio_of(taken["model"], taken[name])
+            row.ms = 1e3 * _median(taken[name])
+            gain_s = _median(taken["model"]) - _median(taken[name])
+            if gain_s > 0 and row.build_s:
+                row.break_even_calls = round(row.build_s / gain_s)
+        self.rows["eager"].ms = 1e3 * _median(taken["model"])
+        self.rows["eager"].speed = Ratio(1.0, noise.low, noise.high)
+        won = self._winner(names, least)
+        self._say_why(won, least)
+        if won is None:
+            return Variant(), None
+        return self.variants[won], self.built[won]
+
+    def _winner(self, names: list[str], least: float) -> str | None:
+        sure = [name for name in names if (speed := self.rows[name].speed) and speed.low > least]
+        return max(sure, key=self._speed, default=None)
+
+    def _say_why(self, won: str | None, least: float) -> None:
+        best = self._speed(won) if won else 1.0
+        for name, row in self.rows.items():
+            if row.state != "passed":
+                continue
+            if name == won:
+                row.state = "won"
+                row.why = f"the fastest of those that give the same answers within {row.kind!r}"
+            elif KINDS.index(row.kind) > KINDS.index(self.admitted):
+                row.why = f"not admitted: accuracy={row.kind!r} would"
+            elif row.speed is not None and row.speed.low > least:
+                row.why = f"{best / row.speed.value:.2f} times slower than the fastest"
+            else:
+                row.state, row.why = "slower", "not shown to be faster than the model"
+
+
+def _median(seconds: list[float]) -> float:
+    return sorted(seconds)[len(seconds) // 2]
+
+
+def _compiled_graphs() -> int:
+    """By torch.compile, in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+__all__ = ["PRECISION", "Search", "Task"]

@@ -1,0 +1,65 @@
+"""What is optimized: a model, the inputs that it is called with, and what is known of both."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from slipstream.errors import UsageError
+from slipstream.infer.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`model` is the caller's, in evaluation mode for as long as this lives, and is never changed:
+    changes are made to copies. `calibration` is for those that need to see real data.
+    """
+
+    model: torch.nn.Module
+    inputs: Inputs
+    calibration: Sequence[Inputs] = field(default=())
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Of the model, or of its inputs."""
+        tensors = [*self.model.parameters(), *self.model.buffers(), *self.inputs.tensors()]
+        return tensors[0].device if tensors else torch.device("cpu")
+
+    @cached_property
+    def kinds(self) -> dict[str, int]:
+        """How many modules of each class there are."""
+        names = [type(part).__name__ for part in self.model.modules()]
+        return {name: names.count(name) for name in set(names)}
+
+    def count(self, *names: str) -> int:
+        """Modules of these classes."""
+        return sum(self.kinds.get(name, 0) for name in names)
+
+    def copied(self) -> torch.nn.Module:
+        """A copy to change. Raises `UsageError` for a model that cannot be copied."""
+        return copied(self.model)
+
+    def wait(self) -> Any:
+        """What returns when the device is done; None where calls are over when they return."""
+        if self.device.type == "cpu":
+            return None
+        return lambda: torch.get_device_module(self.device).synchronize(self.device)
+
+
+def copied(model: torch.nn.Module) -> torch.nn.Module:
+    """A deep copy, without gradients."""
+    try:
+        with torch.no_grad():
+            made = copy.deepcopy(model)
+    except Exception as error:
+        raise UsageError(
+            f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}), and is "
+            "never changed itself. Give a model that copy.deepcopy takes."
+        ) from None
+    for tensor in made.parameters():
+        tensor.grad = None
+        tensor.requires_grad_(False)
+    return made
