@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from slipstream.errors import UsageError
+from slipstream.infer.calibration import record_calls
 from slipstream.infer.change import KINDS, Kind
 from slipstream.infer.gates.metric import Metric
 from slipstream.infer.gates.numeric import is_repeatable
@@ -47,7 +48,8 @@ def optimize_model(
         model.eval()
         batches = list(data or ())
         third = len(batches) // 3
-        subject = Subject(model, inputs_of(example_inputs), tuple(batches[:third]))
+        calls = record_calls(model, metric, batches[:third]) if metric is not None else []
+        subject = Subject(model, inputs_of(example_inputs), tuple(calls))
         reference = reference_of(subject, [inputs_of(each) for each in also])
         if not is_repeatable(reference.answers[0], model):
             raise UsageError(

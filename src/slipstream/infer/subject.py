@@ -15,7 +15,8 @@ from slipstream.infer.inputs import Inputs
 @dataclass(frozen=True)
 class Subject:
     """`model` is the caller's, in evaluation mode for as long as this lives, and is never changed:
-    changes are made to copies. `calibration` is for those that need to see real data.
+    changes are made to copies. `calibration` is for those that need to see real data: what the
+    model was called with while its task was measured on a third of the data.
     """
 
     model: torch.nn.Module
