@@ -19,10 +19,16 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(autouse=True)
 def nothing_stays_in_place() -> Iterator[None]:
-    """Fixes of `slipstream.speed_up` would last for all tests behind one."""
+    """Neither fixes of `slipstream.speed_up` nor anything else that is patched: they would last for
+    all tests behind one.
+    """
     yield
     if module := sys.modules.get("slipstream.run.speed_up"):
         assert not module._in_place
+    if module := sys.modules.get("slipstream.patches"):
+        left = {name for _, name in module._layers}
+        module._layers.clear()
+        assert not left
 
 
 @pytest.fixture

@@ -1,44 +1,81 @@
-"""Functions and methods replaced for a while, and put back."""
+"""Functions and methods replaced for a while, and put back, in whatever order that happens."""
 
 import contextlib
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 _MISSING: Any = object()
+
+
+@dataclass(eq=False)
+class _Layer:
+    """One replacement of an attribute; `below` is what the owner had for itself before."""
+
+    owner: Any
+    name: str
+    wrap: Callable[[Any], Any]
+    disguised: bool
+    below: Any = None
+
+    def put(self) -> bool:
+        """On top of what is there; whether that can be done."""
+        original = getattr(self.owner, self.name)
+        self.below = vars(self.owner).get(self.name, _MISSING)
+        replacement = self.wrap(original)
+        if self.disguised:
+            with contextlib.suppress(AttributeError):
+                functools.update_wrapper(replacement, original)
+        try:
+            setattr(self.owner, self.name, replacement)
+        except (AttributeError, TypeError):
+            return False  # a type of an extension that cannot be changed
+        return True
+
+    def take(self) -> None:
+        """Off, with all that lies on it."""
+        if self.below is _MISSING:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.below)
+
+
+# Of all patches of the process, the lowest first: one that goes while another lies on it would
+# otherwise come back with the other.
+_layers: dict[tuple[int, str], list[_Layer]] = {}
 
 
 class Patches:
     """Replaces attributes of modules and classes; `undo` puts the originals back."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._own: list[_Layer] = []
 
     def replace(
         self, owner: Any, name: str, wrap: Callable[[Any], Any], *, disguised: bool = True
     ) -> None:
         """Put `wrap(original)` in the place of an attribute; where there is none, do nothing.
-        `disguised`: it has the name of the original, and so is the original to pickle.
+        `disguised`: it has the name of the original, and so is the original to pickle. `wrap` is
+        called again when a replacement below goes first.
         """
-        original = getattr(owner, name, _MISSING)
-        if original is _MISSING:
+        if getattr(owner, name, _MISSING) is _MISSING:
             return
-        own = vars(owner).get(name, _MISSING)
-        replacement = wrap(original)
-        if disguised:
-            with contextlib.suppress(AttributeError):
-                functools.update_wrapper(replacement, original)
-        try:
-            setattr(owner, name, replacement)
-        except (AttributeError, TypeError):
-            return  # a type of an extension that cannot be changed
-        self._undo.append((owner, name, own))
+        layer = _Layer(owner, name, wrap, disguised)
+        if layer.put():
+            _layers.setdefault((id(owner), name), []).append(layer)
+            self._own.append(layer)
 
     def undo(self) -> None:
         """The latest first."""
-        while self._undo:
-            owner, name, own = self._undo.pop()
-            if own is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)
+        while self._own:
+            layer = self._own.pop()
+            place = (id(layer.owner), layer.name)
+            layers = _layers[place]
+            above = layers[layers.index(layer) + 1 :]
+            layers.remove(layer)
+            if not layers:
+                del _layers[place]
+            layer.take()
+            for other in above:
+                other.put()

@@ -1,12 +1,12 @@
 """Puts late pictures in the place of those that Pillow opens."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
+from slipstream.patches import Patches
 from slipstream.run.fix import Undo
 from slipstream.run.pictures import counts, fetching, tensors, workers
 from slipstream.run.pictures.headers import Header, open_alike, remember
@@ -25,41 +25,42 @@ def install(*, in_worker: bool = False, give_up: Callable[[Exception], None] = _
     """
     if hasattr(Image.open, "_of_pillow"):
         return lambda: None
-    original = Image.open
     is_on = True
     if not in_worker:
         counts.start()
 
-    @functools.wraps(original)
-    def open(*args: Any, **kwargs: Any) -> Any:
-        nonlocal is_on
-        if not is_on:
-            return original(*args, **kwargs)
-        picture = header = None
-        try:
-            tensors.look()
-            if len(args) == 1 and not kwargs:
-                picture, header = open_alike(args[0])
-        except Exception as error:
-            is_on = False
-            give_up(error)
-        if picture is None:
-            picture = original(*args, **kwargs)
-        try:
-            return _late(picture, header)
-        except Exception as error:
-            is_on = False
-            give_up(error)
-            return picture
+    def wrap(original: Any) -> Any:
+        def open(*args: Any, **kwargs: Any) -> Any:
+            nonlocal is_on
+            if not is_on:
+                return original(*args, **kwargs)
+            picture = header = None
+            try:
+                tensors.look()
+                if len(args) == 1 and not kwargs:
+                    picture, header = open_alike(args[0])
+            except Exception as error:
+                is_on = False
+                give_up(error)
+            if picture is None:
+                picture = original(*args, **kwargs)
+            try:
+                return _late(picture, header)
+            except Exception as error:
+                is_on = False
+                give_up(error)
+                return picture
 
-    open._of_pillow = original  # type: ignore[attr-defined]
-    Image.open = open
+        open._of_pillow = original  # type: ignore[attr-defined]
+        return open
+
+    patches = Patches()
+    patches.replace(Image, "open", wrap)
     undo_batches = fetching.follow()
     put_back = None if in_worker else workers.follow()
 
     def undo() -> None:
-        if Image.open is open:
-            Image.open = original
+        patches.undo()
         tensors.undo()
         undo_batches()
         if put_back is not None:
