@@ -31,7 +31,7 @@ class Called(nn.Module):
         return self.call(*args, **kwargs)
 
 
-def _function_of(model: nn.Module) -> Any:
+def function_of(model: nn.Module) -> Any:
     """A function that calls the model, with code of its own: the compiler counts what it has
     compiled by code, and stops after eight variants of the same.
     """
@@ -57,7 +57,7 @@ def compiled(name: str, **options: Any) -> Change:
     """`torch.compile` with these options."""
 
     def apply(model: nn.Module, subject: Subject) -> nn.Module:
-        return Called(model, torch.compile(_function_of(model), **options))
+        return Called(model, torch.compile(function_of(model), **options))
 
     needs_cuda = "cudagraphs" in name
     return Change(name, "exact", ENGINE, apply, _why_not_cuda if needs_cuda else _why_not)
