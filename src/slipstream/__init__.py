@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slipstream.run.speed_up import speed_up
     from slipstream.store.dataset import open_dataset
     from slipstream.timer import Timer
+    from slipstream.train.step import TrainStep
 
     __version__: str
 
@@ -26,6 +27,7 @@ __all__ = [
     "Loader",
     "SlipstreamError",
     "Timer",
+    "TrainStep",
     "__version__",
     "diagnose",
     "faster",
@@ -42,6 +44,7 @@ _MODULES = {
     "Loader": "slipstream.loader.loader",
     "SlipstreamError": "slipstream.errors",
     "Timer": "slipstream.timer",
+    "TrainStep": "slipstream.train.step",
     "diagnose": "slipstream.doctor.diagnose",
     "faster": "slipstream.run.faster",
     "open_dataset": "slipstream.store.dataset",

@@ -1,0 +1,39 @@
+"""A moving average of a model's parameters."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Average:
+    """`model` is a copy whose parameters follow those of another by `decay`, and whose buffers are
+    those of the other. It takes no part in autograd and is in evaluation mode.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        pairs: list[tuple[torch.Tensor, torch.Tensor]]
+        pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
+        self._floats = [pair for pair in pairs if pair[0].is_floating_point()]
+        self._others = [pair for pair in pairs if not pair[0].is_floating_point()]
+        self._others += zip(self.model.buffers(), model.buffers(), strict=True)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Follow by one step: `decay * average + (1 - decay) * parameter`."""
+        if self._floats:
+            averages, parameters = zip(*self._floats, strict=True)
+            torch._foreach_lerp_(averages, parameters, 1 - self.decay)
+        for average, other in self._others:
+            average.copy_(other)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the copy."""
+        return self.model.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from an average that was saved."""
+        self.model.load_state_dict(state)

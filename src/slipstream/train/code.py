@@ -1,0 +1,120 @@
+"""A recipe as plain PyTorch: a program text that needs torch and nothing else."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from slipstream.train import layout, parts, ways
+from slipstream.train.choices import Choices
+
+_HEAD = '"""A training step that Slipstream has found. It needs torch and nothing else."""\n'
+_MAKE = '''
+def make_step(model, optimizer, loss_fn):
+    """Give `step(batch)`, which trains once and gives the loss. Model and optimizer change."""
+'''
+
+
+def code_of(choices: Choices, device: str) -> str:
+    """Text of a module with `make_step(model, optimizer, loss_fn)`. `device` is a type: "cuda"."""
+    imports = ["import copy"] if choices.ema is not None else []
+    imports += ["from typing import Any"] if _helpers(choices) else []
+    text = [_HEAD, "\n".join([*imports, *([""] if imports else []), "import torch", ""])]
+    text += ["\n" + inspect.getsource(helper) for helper in _helpers(choices)]
+    body = _indented(_body(choices, device))
+    made = [*_preparation(choices, device), "", "def step(batch):", *body, ""]
+    made += ["step.average = average"] if choices.ema is not None else []
+    text.append(_MAKE + "\n".join(_indented([*made, "return step"])))
+    return "\n".join(text).replace("    \n", "\n") + "\n"
+
+
+def _helpers(choices: Choices) -> list[Callable[..., Any]]:
+    found: list[Callable[..., Any]] = []
+    if choices.channels_last:
+        found += [layout.lay_channels_last, layout.with_channels_last]
+    if choices.update is not None:
+        found.append(ways.update_by)
+    if choices.micro_batch is not None:
+        found += [parts.size_of, parts.cut]
+    return found
+
+
+def _preparation(choices: Choices, device: str) -> list[str]:
+    lines = []
+    if choices.cudnn_benchmark:
+        lines.append("torch.backends.cudnn.benchmark = True")
+    if choices.precision == "tf32":
+        lines.append("torch.backends.cuda.matmul.allow_tf32 = True")
+        lines.append("torch.backends.cudnn.allow_tf32 = True")
+    if choices.channels_last:
+        lines.append("lay_channels_last(model, optimizer)")
+    if choices.update is not None:
+        lines.append(f'update_by(optimizer, "{choices.update}")')
+    if choices.compile:
+        mode = f', mode="{choices.compile}"' if isinstance(choices.compile, str) else ""
+        lines.append(f"called = torch.compile(model{mode})")
+    if choices.precision == "fp16":
+        lines.append(f'scaler = torch.amp.GradScaler("{device}")')
+    if choices.clip_norm is not None:
+        lines.append(
+            'parameters = [one for group in optimizer.param_groups for one in group["params"]]'
+        )
+    if choices.ema is not None:
+        lines.append("average = copy.deepcopy(model).eval().requires_grad_(False)")
+    return lines
+
+
+def _body(choices: Choices, device: str) -> list[str]:
+    lines = ["batch = with_channels_last(batch)"] if choices.channels_last else []
+    lines.append(f"optimizer.zero_grad(set_to_none={choices.set_to_none})")
+    if choices.micro_batch is None:
+        lines += [*_loss(choices, device, "batch"), _backward(choices)]
+    else:
+        lines += [
+            "size, total = size_of(batch), 0.0",
+            f"for start in range(0, size, {choices.micro_batch}):",
+            f"    end = min(start + {choices.micro_batch}, size)",
+            "    part = cut(batch, start, end, size)",
+            *_indented(_loss(choices, device, "part")),
+            "    loss = loss * ((end - start) / size)",
+            f"    {_backward(choices)}",
+            "    total = total + loss.detach()",
+        ]
+    lines += _update(choices)
+    return [*lines, "return loss.detach()" if choices.micro_batch is None else "return total"]
+
+
+def _loss(choices: Choices, device: str, batch: str) -> list[str]:
+    call = f"loss_fn({'called' if choices.compile else 'model'}, {batch})"
+    if choices.autocast is None:
+        return [f"loss = {call}"]
+    return [
+        f'with torch.autocast("{device}", torch.{choices.autocast}):',
+        f"    loss = {call}",
+        "loss = loss.float()",
+    ]
+
+
+def _backward(choices: Choices) -> str:
+    return "scaler.scale(loss).backward()" if choices.precision == "fp16" else "loss.backward()"
+
+
+def _update(choices: Choices) -> list[str]:
+    is_scaled = choices.precision == "fp16"
+    lines = []
+    if choices.clip_norm is not None:
+        lines += ["scaler.unscale_(optimizer)"] if is_scaled else []
+        lines.append(f"torch.nn.utils.clip_grad_norm_(parameters, {choices.clip_norm})")
+    lines += ["scaler.step(optimizer)", "scaler.update()"] if is_scaled else ["optimizer.step()"]
+    if choices.ema is not None:
+        lines += [
+            "with torch.no_grad():",
+            "    for one, other in zip(average.parameters(), model.parameters()):",
+            f"        one.lerp_(other, 1 - {choices.ema})",
+            "    for one, other in zip(average.buffers(), model.buffers()):",
+            "        one.copy_(other)",
+        ]
+    return lines
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]

@@ -1,0 +1,49 @@
+"""Batches cut into micro-batches. `size_of` and `cut` need torch alone: they are a part of the code
+that a recipe gives away.
+"""
+
+from typing import Any
+
+import torch
+
+from slipstream.errors import UsageError
+from slipstream.infer.leaves import tensors_of
+
+
+def size_of(batch: Any) -> int:
+    """Samples in a batch: the first dimension of the first tensor that has one; 0 without any."""
+    if isinstance(batch, torch.Tensor):
+        return batch.shape[0] if batch.dim() else 0
+    values = batch.values() if isinstance(batch, dict) else batch
+    if not isinstance(batch, (dict, list, tuple)):
+        return 0
+    return next((size for value in values if (size := size_of(value))), 0)
+
+
+def cut(batch: Any, start: int, end: int, size: int) -> Any:
+    """Some samples of a batch of `size`. Tensors are views; lists of plain values that are as long
+    as the batch are cut, too.
+    """
+    if isinstance(batch, torch.Tensor):
+        return batch[start:end] if batch.dim() else batch
+    if isinstance(batch, dict):
+        return {name: cut(value, start, end, size) for name, value in batch.items()}
+    if not isinstance(batch, (list, tuple)):
+        return batch
+    plain = (str, bytes, int, float, type(None))
+    if len(batch) == size and all(isinstance(value, plain) for value in batch):
+        return batch[start:end]
+    values = [cut(value, start, end, size) for value in batch]
+    return type(batch)(*values) if hasattr(batch, "_fields") else type(batch)(values)
+
+
+def expect_cuttable(batch: Any) -> int:
+    """Samples in a batch. Raises `UsageError` for one that cannot be cut into samples."""
+    size = size_of(batch)
+    sizes = sorted({len(tensor) for tensor in tensors_of(batch) if tensor.dim()})
+    if sizes != [size] or not size:
+        raise UsageError(
+            f"A batch with first dimensions {sizes} cannot be cut into micro-batches; expected "
+            "tensors in tuples, lists and dicts that all have as many rows as there are samples."
+        )
+    return size

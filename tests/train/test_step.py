@@ -1,0 +1,295 @@
+"""`TrainStep` beside loops that are written by hand."""
+
+import copy
+import math
+from collections import namedtuple
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import slipstream
+from slipstream.errors import UsageError
+from slipstream.train.step import TrainStep
+from tests.train.small import (
+    adamw,
+    cross_entropy,
+    losses_of,
+    net,
+    pictures,
+    pictures_net,
+    rows,
+    same_bits,
+    sgd,
+)
+
+
+def by_hand(model: nn.Module, optimizer: Any, batches: Any) -> list[float]:
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        loss = cross_entropy(model, batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("make", [adamw, sgd])
+def test_without_options_it_is_the_loop_bit_for_bit(make: Any) -> None:
+    model, own = pictures_net(), pictures_net()
+    optimizer, other = make(model), make(own)
+    step = slipstream.TrainStep(model, optimizer, cross_entropy)
+    assert losses_of(step, pictures()) == by_hand(own, other, pictures())
+    assert same_bits(model.state_dict(), own.state_dict())
+    assert same_bits(optimizer.state_dict(), other.state_dict())
+
+
+def test_all_options_are_the_loop_that_has_them_bit_for_bit() -> None:
+    model, own = pictures_net(), pictures_net()
+    optimizer, other = adamw(model), adamw(own, fused=True)
+    step = TrainStep(
+        model, optimizer, cross_entropy, precision="fp16", channels_last=True, update="fused",
+        micro_batch=3, clip_norm=0.5, ema=0.9, set_to_none=False,
+    )  # fmt: skip
+    losses = losses_of(step, pictures())
+    own.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    average = copy.deepcopy(own)
+    scaler = torch.amp.GradScaler("cpu")
+    for number, (images, labels) in enumerate(pictures()):
+        images = images.contiguous(memory_format=torch.channels_last)  # noqa: PLW2901
+        other.zero_grad(set_to_none=False)
+        total = 0.0
+        for start in (0, 3, 6):
+            few = images[start : start + 3]
+            with torch.autocast("cpu", torch.float16):
+                loss = cross_entropy(own, (few, labels[start : start + 3]))
+            loss = loss.float() * (len(few) / 8)
+            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            total = total + loss.detach()
+        scaler.unscale_(other)
+        norm = nn.utils.clip_grad_norm_(own.parameters(), 0.5)
+        scaler.step(other)
+        scaler.update()
+        with torch.no_grad():
+            for mean, parameter in zip(average.parameters(), own.parameters(), strict=True):
+                mean.lerp_(parameter, 1 - 0.9)
+            for mean, buffer in zip(average.buffers(), own.buffers(), strict=True):
+                mean.copy_(buffer)
+        assert losses[number] == float(total)
+    assert same_bits(model.state_dict(), own.state_dict())
+    assert same_bits(step.average.state_dict(), average.state_dict())
+    assert step.grad_norm is not None
+    assert torch.equal(step.grad_norm, norm)
+    assert [model[0].weight.stride(), optimizer.state[model[0].weight]["exp_avg"].stride()] == [
+        own[0].weight.stride()
+    ] * 2
+
+
+def test_micro_batches_add_up_to_the_whole_batch() -> None:
+    """In double precision, with a last part that is smaller."""
+    whole, parts = net().double(), net().double()
+    batch = rows(1, size=23, dtype=torch.float64)[0]
+    one = TrainStep(whole, sgd(whole), cross_entropy)
+    other = TrainStep(parts, sgd(parts), cross_entropy, micro_batch=5)
+    assert math.isclose(float(one.backward(batch)), float(other.backward(batch)), rel_tol=1e-14)
+    for a, b in zip(whole.parameters(), parts.parameters(), strict=True):
+        assert a.grad is not None
+        assert b.grad is not None
+        assert torch.allclose(a.grad, b.grad, rtol=1e-12, atol=1e-16)
+
+
+def test_a_mean_of_means_is_not_what_it_computes() -> None:
+    """Parts of unlike sizes count by their samples."""
+    model = net().double()
+    inputs, labels = rows(1, size=9, dtype=torch.float64)[0]
+    step = TrainStep(model, sgd(model), cross_entropy, micro_batch=8)
+    with torch.no_grad():
+        whole = float(cross_entropy(model, (inputs, labels)))
+        first = float(cross_entropy(model, (inputs[:8], labels[:8])))
+        last = float(cross_entropy(model, (inputs[8:], labels[8:])))
+    assert abs((first + last) / 2 - whole) > 1e-3
+    assert math.isclose(float(step((inputs, labels))), whole, rel_tol=1e-14)
+
+
+def test_batches_of_many_forms_are_cut() -> None:
+    seen: list[Any] = []
+
+    def loss_fn(model: Any, batch: Any) -> torch.Tensor:
+        seen.append(batch)
+        return nn.functional.cross_entropy(model(batch["x"]), batch["more"].labels)
+
+    More = namedtuple("More", "labels names weight")
+    inputs, labels = rows(1, size=4)[0]
+    batch = {"x": inputs, "more": More(labels, ["a", "b", "c", "d"], torch.tensor(2.0)), "n": None}
+    model = net()
+    TrainStep(model, sgd(model), loss_fn, micro_batch=3)(batch)
+    assert [one["more"].names for one in seen] == [["a", "b", "c"], ["d"]]
+    assert [tuple(one["x"].shape) for one in seen] == [(3, 12), (1, 12)]
+    assert [one["more"].weight.item() for one in seen] == [2.0, 2.0]
+
+
+def test_a_batch_that_cannot_be_cut_is_said_so() -> None:
+    model = net()
+    step = TrainStep(model, sgd(model), cross_entropy, micro_batch=2)
+    with pytest.raises(UsageError, match=r"first dimensions \[3, 4\]"):
+        step((torch.zeros(4, 12), torch.zeros(3)))
+    with pytest.raises(UsageError, match="cannot be cut"):
+        step("nothing")
+
+
+def test_clipping_is_of_unscaled_gradients() -> None:
+    model, own = net(), net()
+    batch = rows(1)[0]
+    step = TrainStep(model, sgd(model), cross_entropy, precision="fp16", clip_norm=0.01)
+    step(batch)
+    cross_entropy(own, batch).backward()  # type: ignore[no-untyped-call]
+    norm = nn.utils.clip_grad_norm_(own.parameters(), 0.01)
+    assert step.grad_norm is not None
+    assert abs(float(step.grad_norm / norm) - 1) < 0.01, "not of the scaled ones"
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_overflows_are_skipped_and_counted(fused: bool) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=fused)
+    step = TrainStep(model, optimizer, cross_entropy, precision="fp16")
+    assert step.scaler is not None
+    before = copy.deepcopy(model.state_dict())
+    inputs, labels = rows(1)[0]
+    step((inputs * 1e30, labels))
+    assert step.skipped == 1
+    assert same_bits(model.state_dict(), before)
+    assert step.scaler.get_scale() == 2**15
+    step((inputs, labels))
+    assert step.skipped == 1
+    assert not same_bits(model.state_dict(), before)
+
+
+def test_the_average_follows() -> None:
+    model = pictures_net()
+    step = TrainStep(model, sgd(model), cross_entropy, ema=0.75)
+    expected = [parameter.detach().clone() for parameter in model.parameters()]
+    for batch in pictures(5):
+        step(batch)
+        expected = [
+            0.75 * mean + 0.25 * parameter.detach()
+            for mean, parameter in zip(expected, model.parameters(), strict=True)
+        ]
+    for mean, right in zip(step.average.parameters(), expected, strict=True):
+        assert torch.allclose(mean, right, rtol=1e-5, atol=1e-7)
+        assert not mean.requires_grad
+    for mean, own in zip(step.average.buffers(), model.buffers(), strict=True):
+        assert torch.equal(mean, own)
+    assert not step.average.training
+    with pytest.raises(UsageError, match="keeps no average"):
+        _ = TrainStep(model, sgd(model), cross_entropy).average
+
+
+def test_it_goes_on_from_its_state() -> None:
+    batches = rows(10)
+    options: Any = {"precision": "fp16", "ema": 0.9}
+    whole = net()
+    step = TrainStep(whole, adamw(whole), cross_entropy, **options)
+    first = losses_of(step, batches)
+    model = net()
+    optimizer = adamw(model)
+    half = TrainStep(model, optimizer, cross_entropy, **options)
+    inputs, labels = batches[0]
+    losses_of(half, batches[:5])
+    saved = copy.deepcopy([half.state_dict(), model.state_dict(), optimizer.state_dict()])
+    half((inputs * 1e30, labels))  # the scale that is saved is not the one of a new scaler
+    other = net(seed=3)
+    its = adamw(other)
+    other.load_state_dict(saved[1])
+    its.load_state_dict(saved[2])
+    again = TrainStep(other, its, cross_entropy, **options)
+    again.load_state_dict(saved[0])
+    assert losses_of(again, batches[5:]) == first[5:]
+    assert same_bits(again.average.state_dict(), step.average.state_dict())
+    assert again.state_dict()["scaler"] == step.state_dict()["scaler"]
+    again.load_state_dict({**half.state_dict()})
+    assert again.skipped == 1
+    assert again.state_dict()["scaler"]["scale"] == 2**15
+    plain = TrainStep(other, its, cross_entropy)
+    with pytest.raises(UsageError, match="had a scaler, this one has none"):
+        plain.load_state_dict(saved[0])
+    with pytest.raises(UsageError, match="had no scaler, this one has one"):
+        again.load_state_dict(plain.state_dict())
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach", "loop"])
+def test_an_optimizer_that_has_begun_can_be_switched(way: Any) -> None:
+    model, own = pictures_net(norm=False), pictures_net(norm=False)
+    batches = pictures(10)
+    optimizer, other = adamw(model, foreach=False), adamw(own, foreach=False)
+    by_hand(model, optimizer, batches[:3])
+    by_hand(own, other, batches[:3])
+    step = TrainStep(model, optimizer, cross_entropy, update=way, channels_last=True)
+    for one, right in zip(losses_of(step, batches[3:]), by_hand(own, other, batches[3:]),
+                          strict=True):  # fmt: skip
+        assert abs(one - right) < 1e-4
+    assert optimizer.param_groups[0][way if way != "loop" else "lr"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of the compiler
+def test_compiled_it_is_the_same_training() -> None:
+    class Loss:
+        def __call__(self, model: Any, batch: Any) -> torch.Tensor:
+            assert model.training
+            penalty = sum(parameter.square().sum() for parameter in model.parameters())
+            found: torch.Tensor = cross_entropy(model, batch) + 1e-3 * penalty + model.extra
+            return found
+
+    model, own = net(), net()
+    model.extra = own.extra = 0.5  # type: ignore[assignment]
+    step = TrainStep(model, sgd(model), Loss(), compile=True)
+    plain = TrainStep(own, sgd(own), Loss())
+    for one, right in zip(losses_of(step, rows()), losses_of(plain, rows()), strict=True):
+        assert abs(one - right) < 1e-5
+    assert not hasattr(model, "_orig_mod")
+    assert model._compiled_call_impl is None
+
+
+def test_what_loss_fn_gives_is_checked() -> None:
+    model = net()
+    with pytest.raises(UsageError, match=r"loss_fn gave \(16, 5\); expected a scalar"):
+        TrainStep(model, sgd(model), lambda m, b: m(b[0]))(rows(1)[0])
+    with pytest.raises(UsageError, match="loss_fn gave float"):
+        TrainStep(model, sgd(model), lambda m, b: 1.0)(rows(1)[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"precision": "int8"}, "precision is 'int8'; expected one of 'tf32', 'bf16', 'fp16'"),
+        ({"update": "fast"}, "update is 'fast'"),
+        ({"micro_batch": 0}, "micro_batch is 0"),
+        ({"clip_norm": 0.0}, "clip_norm is 0.0"),
+        ({"ema": 1.0}, "ema is 1.0"),
+    ],
+)
+def test_options_are_checked(options: Any, words: str) -> None:
+    model = net()
+    with pytest.raises(UsageError, match=words):
+        TrainStep(model, sgd(model), cross_entropy, **options)
+
+
+def test_flags_of_a_gpu_are_put_back() -> None:
+    seen = []
+
+    def loss_fn(model: Any, batch: Any) -> torch.Tensor:
+        seen.append((torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32))
+        if len(seen) > 1:
+            raise KeyError
+        return cross_entropy(model, batch)
+
+    model = net()
+    step = TrainStep(model, sgd(model), loss_fn, precision="tf32", cudnn_benchmark=True)
+    step(rows(1)[0])
+    with pytest.raises(KeyError):
+        step(rows(1)[0])
+    assert seen == [(True, True)] * 2
+    assert not torch.backends.cudnn.benchmark
+    assert not torch.backends.cuda.matmul.allow_tf32
