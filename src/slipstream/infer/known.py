@@ -1,11 +1,13 @@
 """The changes that a search tries, by the stage in which it does."""
 
 from slipstream.infer.change import Change
-from slipstream.infer.changes import compiled, layout, precision
+from slipstream.infer.changes import compiled, layout, onnxruntime, openvino, precision
 
 ENGINES: tuple[Change, ...] = (
     compiled.FREEZING,
     compiled.COMPILE,
+    onnxruntime.ONNXRUNTIME,
+    openvino.OPENVINO,
     compiled.CUDA_GRAPH,
     compiled.CUDA_GRAPHS,
     compiled.TORCHSCRIPT,
@@ -19,8 +21,10 @@ PRECISIONS: tuple[Change, ...] = (
     precision.TF32,
     precision.FP16,
     precision.FP16_AUTOCAST,
+    openvino.OPENVINO_BF16,
+    openvino.OPENVINO_F16,
 )
-QUANTIZED: tuple[Change, ...] = ()
+QUANTIZED: tuple[Change, ...] = (onnxruntime.ONNXRUNTIME_INT8,)
 LAYOUTS: tuple[Change, ...] = (layout.FOLD, layout.CHANNELS_LAST)
 
 

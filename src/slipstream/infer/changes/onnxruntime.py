@@ -1,0 +1,36 @@
+"""ONNX Runtime on the CPU: in float32, and with int8 that the caller's data calibrated.
+
+It folds batch norms and arranges memory by itself, so nothing is changed before it.
+"""
+
+from torch import nn
+
+from slipstream.infer.change import ENGINE, Change
+from slipstream.infer.elsewhere.engine import elsewhere, quantized_elsewhere, threads
+from slipstream.infer.elsewhere.needs import why_not
+from slipstream.infer.elsewhere.runtimes import Runtime
+from slipstream.infer.subject import Subject
+
+_PACKAGES = ("onnxruntime", "onnx", "onnxscript")
+
+
+def _float32(model: nn.Module, subject: Subject) -> nn.Module:
+    return elsewhere(model, subject, Runtime("onnxruntime", threads()), tolerance=0.01)
+
+
+def _int8(model: nn.Module, subject: Subject) -> nn.Module:
+    return quantized_elsewhere(model, subject, Runtime("onnxruntime", threads()), tolerance=0.5)
+
+
+def _why_not(subject: Subject) -> str | None:
+    return why_not(subject, *_PACKAGES)
+
+
+def _why_no_int8(subject: Subject) -> str | None:
+    if not subject.calibration:
+        return "there is no data to calibrate with: a third of at least three batches is"
+    return _why_not(subject)
+
+
+ONNXRUNTIME = Change("onnxruntime", "exact", ENGINE, _float32, _why_not, builds_on=())
+ONNXRUNTIME_INT8 = Change("onnxruntime int8", "lossy", ENGINE, _int8, _why_no_int8, builds_on=())

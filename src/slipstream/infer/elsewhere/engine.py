@@ -1,0 +1,72 @@
+"""A model whose calls another runtime answers."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from slipstream.infer.elsewhere.exported import exported
+from slipstream.infer.elsewhere.runtimes import Opened, Runtime
+from slipstream.infer.elsewhere.shell import Shell
+from slipstream.infer.elsewhere.signature import Signature, tensors_from
+from slipstream.infer.elsewhere.trial import Quantize, tried
+from slipstream.infer.subject import Subject
+
+_MOST_CALIBRATION_CALLS = 64
+
+
+class Elsewhere(nn.Module):
+    """Calls of the form and shapes that the graph was made for go to the runtime; all others to
+    `model`, which is a copy of the caller's: they are right, and as fast as it is. Results have the
+    same structure, and are the caller's own. Weights that are loaded into it later do not reach
+    the runtime.
+    """
+
+    def __init__(
+        self, model: nn.Module, opened: Opened, signature: Signature, result: Shell
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.signature = signature
+        self._opened = opened
+        self._result = result
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives."""
+        arrays = self.signature.arrays(args, kwargs)
+        if arrays is None:
+            return self.model(*args, **kwargs)
+        return self._result.filled(tensors_from(self._opened(arrays)))
+
+
+def elsewhere(model: nn.Module, subject: Subject, runtime: Runtime, tolerance: float) -> Elsewhere:
+    """Export, try in a process of its own, and only then open here. Raises `CannotExport`,
+    `RuntimeFailed`, or what the runtime raises. For `tolerance` see `tried`.
+    """
+    made = exported(subject)
+    signature = tried(made, made.file, runtime, tolerance)
+    return Elsewhere(model, runtime.open(made.file), signature, made.result)
+
+
+def quantized_elsewhere(
+    model: nn.Module, subject: Subject, runtime: Runtime, tolerance: float
+) -> Elsewhere:
+    """The same with int8, calibrated with the calls of the subject that have the example's form."""
+    made = exported(subject)
+    form = made.signature.with_batches(1, made.largest)
+    if form.has_fixed_shapes:
+        form = made.signature
+    calls = [form.arrays(call.args, call.kwargs) for call in subject.calibration]
+    fitting = [arrays for arrays in calls if arrays is not None][:_MOST_CALIBRATION_CALLS]
+    if not fitting:
+        raise ValueError(
+            f"none of {len(calls)} calls to calibrate with has the form and shapes of the example"
+        )
+    file = made.file.with_name("int8.onnx")
+    signature = tried(made, file, runtime, tolerance, Quantize(made.file, fitting))
+    return Elsewhere(model, runtime.open(file), signature, made.result)
+
+
+def threads() -> int:
+    """As many as torch takes."""
+    return torch.get_num_threads()

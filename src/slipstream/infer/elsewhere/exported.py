@@ -1,0 +1,172 @@
+"""A model as an ONNX file: made once for all runtimes, and gone with what it was made for."""
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from slipstream.infer.elsewhere.program import Flat, Program, batch_of, of_size, program_of
+from slipstream.infer.elsewhere.quiet import first_line, quietly
+from slipstream.infer.elsewhere.runtimes import Array
+from slipstream.infer.elsewhere.shell import PLAIN, Shell, emptied
+from slipstream.infer.elsewhere.signature import Signature, Taken
+from slipstream.infer.keeping import TookTooLong
+from slipstream.infer.subject import Subject
+
+
+class CannotExport(Exception):
+    """The model has no equivalent as a graph; the message says why in one line."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of the graph, and what the model itself gives for it."""
+
+    batch: int
+    arrays: list[Array]
+    gives: list[Array]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """`signature` answers the batch size of the example; `largest` is the greatest that the graph
+    may be right for. `cases` are the example and, for a graph of any batch size, others to prove
+    it with.
+    """
+
+    file: Path
+    signature: Signature
+    largest: int
+    result: Shell
+    cases: tuple[Case, ...]
+
+
+_made: dict[int, Exported | CannotExport] = {}
+
+
+def exported(subject: Subject) -> Exported:
+    """The file is made at the first call and removed when nobody holds the subject any more.
+    Raises `CannotExport`, every time for the same reason.
+    """
+    key = id(subject)
+    if key not in _made:
+        folder = Path(tempfile.mkdtemp(prefix="slipstream-onnx-"))
+        weakref.finalize(subject, _forget, key, folder)
+        try:
+            _made[key] = _export(subject, folder)
+        except CannotExport as error:
+            _made[key] = CannotExport(str(error))
+    found = _made[key]
+    if isinstance(found, CannotExport):
+        raise CannotExport(str(found))
+    return found
+
+
+def _forget(key: int, folder: Path) -> None:
+    _made.pop(key, None)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _export(subject: Subject, folder: Path) -> Exported:
+    model = subject.copied()
+    inputs = subject.inputs.copy()
+    tensors, arguments = emptied((inputs.args, dict(sorted(inputs.kwargs.items()))))
+    gives, result = _asked(model, arguments, tensors)
+    _check(arguments, tensors, result, gives)
+    program = _program(model, arguments, tensors, folder / "model.onnx")
+    takes = tuple(
+        Taken(tuple(tensor.shape), tensor.dtype, is_batch)
+        for tensor, is_batch in zip(tensors, program.is_batch, strict=True)
+    )
+    batch = batch_of(tensors)
+    cases = [Case(batch, _arrays(tensors), _arrays(gives))]
+    if any(program.is_batch):
+        for size in sorted({1, min(batch + 1, program.largest)} - {batch}):
+            cases += _case(model, arguments, of_size(tensors, program.is_batch, size))
+    return Exported(
+        folder / "model.onnx", Signature(arguments, takes, batch, batch), program.largest, result,
+        tuple(cases),
+    )  # fmt: skip
+
+
+def _program(
+    model: nn.Module, arguments: Shell, tensors: Sequence[torch.Tensor], file: Path
+) -> Program:
+    with quietly():
+        try:
+            program = program_of(Flat(model, arguments), tensors)
+            program.save(file)
+        except TookTooLong:
+            raise
+        except Exception as error:
+            raise CannotExport(f"cannot be exported: {_words(error)}") from None
+    return program
+
+
+def _words(error: Exception) -> str:
+    if (
+        type(error).__name__ == "GuardOnDataDependentSymNode"
+    ):  # speaks of symbols that torch made up
+        return "what it computes depends on the values that it is given"
+    return first_line(error)
+
+
+def _asked(
+    model: nn.Module, arguments: Shell, tensors: Sequence[torch.Tensor]
+) -> tuple[list[torch.Tensor], Shell]:
+    """What the model gives. Raises `CannotExport` for one that does more than that."""
+    own = [tensor.clone() for tensor in tensors]
+    before = [buffer.clone() for buffer in model.buffers()]
+    args, kwargs = arguments.filled(own)
+    with torch.no_grad():
+        gives, result = emptied(model(*args, **kwargs))
+    gives = [tensor.detach().clone() for tensor in gives]
+    if not all(map(_are_same, own, tensors)):
+        raise CannotExport("changes its inputs, which a graph elsewhere would not")
+    if not all(map(_are_same, model.buffers(), before)):
+        raise CannotExport("changes its buffers, which a graph elsewhere would not")
+    return gives, result
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+def _check(
+    arguments: Shell, tensors: Sequence[torch.Tensor], result: Shell, gives: Sequence[torch.Tensor]
+) -> None:
+    for leaf in arguments.others():
+        if not isinstance(leaf, PLAIN):
+            raise CannotExport(f"takes a {type(leaf).__name__}, which no graph does")
+    for leaf in result.others():
+        if not isinstance(leaf, type(None) | str):
+            # It may be another one from call to call.
+            raise CannotExport(f"gives a {type(leaf).__name__}, which no graph does")
+    if not tensors or not gives:
+        raise CannotExport(f"{'gives' if tensors else 'takes'} no tensor")
+    for tensor in (*tensors, *gives):
+        try:
+            tensor.numpy(force=True)
+        except (TypeError, RuntimeError):
+            kind = f"{tensor.layout} {tensor.dtype}".replace("torch.", "")
+            raise CannotExport(f"takes or gives {kind}, which NumPy does not have") from None
+
+
+def _case(model: nn.Module, arguments: Shell, tensors: Sequence[torch.Tensor]) -> list[Case]:
+    """None for a size that the model itself does not take."""
+    try:
+        gives, _ = _asked(model, arguments, tensors)
+    except TookTooLong:
+        raise
+    except Exception:
+        return []
+    return [Case(batch_of(tensors), _arrays(tensors), _arrays(gives))]
+
+
+def _arrays(tensors: Sequence[torch.Tensor]) -> list[Array]:
+    return [tensor.contiguous().numpy(force=True) for tensor in tensors]

@@ -1,0 +1,19 @@
+"""What speaks against a runtime before anything is built for it."""
+
+import importlib.util
+
+from slipstream.infer.subject import Subject
+
+
+def why_not(subject: Subject, *packages: str) -> str | None:
+    """A package that is not there, with the line that installs it, or a model on another device.
+    Nothing is imported.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        line = f"pip install {' '.join(missing)}"
+        return f"{' and '.join(missing)} {are} not installed: {line}"
+    if subject.device.type != "cpu":
+        return "the model is not on the CPU"
+    return None

@@ -1,0 +1,129 @@
+"""ONNX files opened by a runtime: arrays in, arrays out.
+
+Knows no torch, so that a process that only tries a file starts fast. Whoever opens one gives the
+number of threads; no runtime takes more, or keeps a core busy while it waits.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Opened = Callable[[Sequence[Array]], list[Array]]
+
+
+_INPUT = "input_"
+
+
+def input_name(number: int) -> str:
+    """Of the graph's inputs, in order. Those that are not used may be missing in a file."""
+    return f"{_INPUT}{number}"
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix(_INPUT))
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """`precision` is what OpenVINO computes in: "f32", "bf16" or "f16"."""
+
+    name: Literal["onnxruntime", "openvino"]
+    threads: int
+    precision: str = "f32"
+
+    @property
+    def title(self) -> str:
+        """As people write it."""
+        return {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}[self.name]
+
+    def open(self, file: Path) -> Opened:
+        """What is returned takes the graph's inputs in order, without copying contiguous arrays,
+        and gives arrays of the caller's own. Raises what the runtime raises.
+        """
+        if self.name == "openvino":
+            return _OpenVino(file, self.threads, self.precision)
+        return _OnnxRuntime(file, self.threads)
+
+
+class _OnnxRuntime:
+    """Safe to call from several threads."""
+
+    def __init__(self, file: Path, threads: int) -> None:
+        runtime = import_module("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3  # errors; they are raised as well
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = runtime.InferenceSession(
+            str(file), options, providers=["CPUExecutionProvider"]
+        )
+        self._inputs = {each.name: _number(each.name) for each in self._session.get_inputs()}
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        feed = {name: arrays[number] for name, number in self._inputs.items()}
+        found: list[Array] = self._session.run(None, feed)
+        return found
+
+
+class _OpenVino:
+    """Calls from several threads wait for each other."""
+
+    def __init__(self, file: Path, threads: int, precision: str) -> None:
+        self._openvino = _imported_without_telemetry()
+        settings = {
+            "INFERENCE_PRECISION_HINT": precision,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+            "ENABLE_CPU_PINNING": False,  # where threads run is the caller's
+        }
+        compiled = self._openvino.Core().compile_model(str(file), "CPU", settings)
+        taken = str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+        if taken != precision:
+            raise RuntimeError(f"OpenVINO computes in {taken} where {precision} was asked for")
+        self._request = compiled.create_infer_request()
+        self._inputs = [
+            _number(next(name for name in each.get_names() if name.startswith(_INPUT)))
+            for each in compiled.inputs
+        ]
+        self._outputs = range(len(compiled.outputs))
+        self._lock = threading.Lock()
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        tensor, request = self._openvino.Tensor, self._request
+        with self._lock:
+            for place, number in enumerate(self._inputs):
+                request.set_input_tensor(place, tensor(arrays[number], shared_memory=True))
+            for place in self._outputs:
+                # The tensor of the call before belongs to whoever made it.
+                last = request.get_output_tensor(place)
+                request.set_output_tensor(place, tensor(last.element_type, last.shape))
+            request.infer()
+            return [request.get_output_tensor(place).data for place in self._outputs]
+
+
+def _imported_without_telemetry() -> Any:
+    """OpenVINO tells its maker that it was imported, unless the package that does so is missing."""
+    with _hidden("openvino_telemetry"):
+        return import_module("openvino")
+
+
+@contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """A package that cannot be imported meanwhile."""
+    before = sys.modules.get(name)
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before

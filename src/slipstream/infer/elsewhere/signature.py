@@ -1,0 +1,73 @@
+"""Which calls an exported graph can answer, and how they become its arrays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from slipstream.infer.elsewhere.shell import Shell, emptied
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One tensor that the graph takes. `is_batch`: its first dimension is the batch's."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    is_batch: bool
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the graph was made with. `smallest` and `largest` are the batches that it answers; both
+    are the example's own where its shapes are fixed.
+    """
+
+    arguments: Shell
+    takes: tuple[Taken, ...]
+    smallest: int
+    largest: int
+
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """Whether only the example's batch size can be answered."""
+        return not any(taken.is_batch for taken in self.takes) or self.smallest == self.largest
+
+    def with_batches(self, smallest: int, largest: int) -> "Signature":
+        """For these batch sizes."""
+        return replace(self, smallest=smallest, largest=largest)
+
+    def arrays(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array] | None:
+        """The inputs of the graph, as views of the arguments' memory where they are contiguous;
+        None for a call of another form, that the graph was not made for.
+        """
+        tensors, arguments = emptied((args, dict(sorted(kwargs.items()))))
+        if not arguments.is_like(self.arguments) or not self._fits(tensors):
+            return None
+        return [tensor.contiguous().numpy(force=True) for tensor in tensors]
+
+    def _fits(self, tensors: Sequence[torch.Tensor]) -> bool:
+        batch: int | None = None
+        for tensor, taken in zip(tensors, self.takes, strict=True):
+            shape = tuple(tensor.shape)
+            if tensor.dtype != taken.dtype or tensor.device.type != "cpu":
+                return False
+            if tensor.layout != torch.strided or len(shape) != len(taken.shape):
+                return False
+            if taken.is_batch:
+                batch = shape[0] if batch is None else batch
+                if shape[0] != batch or shape[1:] != taken.shape[1:]:
+                    return False
+            elif shape != taken.shape:
+                return False
+        return batch is None or self.smallest <= batch <= self.largest
+
+
+def tensors_from(arrays: Sequence[Array]) -> list[torch.Tensor]:
+    """Views of the arrays' memory, which they keep."""
+    return [torch.from_numpy(np.asarray(array)) for array in arrays]
