@@ -1,0 +1,76 @@
+"""What became of each layer: how small it is, and whether its arithmetic is real."""
+
+from dataclasses import asdict, dataclass
+from io import StringIO
+from typing import Any, Literal
+
+Arithmetic = Literal["integer", "float"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Of one layer. `arithmetic` is what it computes with; `why` says what led to that."""
+
+    name: str
+    weights: str
+    activations: str
+    arithmetic: Arithmetic
+    why: str
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Of one conversion. Bytes are those of all parameters and buffers of the model, as they are
+    saved; they are counted and not computed from the number of bits.
+    """
+
+    lines: list[Line]
+    bytes_before: int
+    bytes_after: int
+
+    @property
+    def smaller(self) -> float:
+        """How many times."""
+        return self.bytes_before / max(self.bytes_after, 1)
+
+    @property
+    def speed(self) -> str:
+        """What there is to say about speed."""
+        quantized = [line for line in self.lines if line.weights != "float"]
+        integer = sum(line.arithmetic == "integer" for line in quantized)
+        if not integer:
+            return (
+                "simulated: weights are unpacked for each call and multiplied in floating-point, "
+                "which is not faster than the model was"
+            )
+        rest = len(quantized) - integer
+        also = f"; {rest} quantized layers are simulated in floating-point" if rest else ""
+        return (
+            f"{integer} layers compute with whole numbers{also}. Whether that is faster depends on "
+            "the processor: measure it"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"smaller": self.smaller, "speed": self.speed}
+
+    def __str__(self) -> str:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        for name in ("layer", "weights", "inputs", "arithmetic", "bytes", "why"):
+            right = name == "bytes"
+            table.add_column(name, justify="right" if right else "left", no_wrap=name != "why")
+        for line in self.lines:
+            size = f"{line.bytes_before:,} → {line.bytes_after:,}"
+            table.add_row(
+                line.name, line.weights, line.activations, line.arithmetic, size, line.why
+            )
+        out = StringIO()
+        Console(file=out, width=100).print(table)
+        rows = [row.rstrip() for row in out.getvalue().splitlines()]
+        size = f"{self.bytes_before:,} → {self.bytes_after:,} bytes, {self.smaller:.1f} x smaller"
+        return "\n".join([*rows, f"size: {size}", f"speed: {self.speed}"])
