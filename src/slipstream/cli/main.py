@@ -17,6 +17,8 @@ from slipstream.cli.demo import demo
 from slipstream.cli.doctor import doctor
 from slipstream.cli.export import export
 from slipstream.cli.info import info
+from slipstream.cli.lint import lint
+from slipstream.cli.optimize import optimize
 from slipstream.cli.pack import pack
 from slipstream.cli.run import run
 from slipstream.cli.verify import verify
@@ -116,7 +118,7 @@ def _runs_script(command: Callable[..., None]) -> Callable[..., None]:
     return app.command(context_settings=settings)(note)
 
 
-for _command in (pack, verify, info, export, demo, compare):
+for _command in (pack, verify, info, export, demo, compare, lint, optimize):
     app.command()(_guard(_command))
 _runs_script(doctor)
 _runs_script(run)

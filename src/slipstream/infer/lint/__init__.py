@@ -1,0 +1,1 @@
+"""What in a model's architecture costs time on this device, measured. It is never changed."""
