@@ -1,7 +1,7 @@
 """What can be done to a model, one thing at a time: the parts that variants are made of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -48,6 +48,7 @@ class Variant:
     """
 
     changes: tuple[Change, ...] = ()
+    added: str = field(default="", compare=False)  # the change that was made last
 
     @property
     def name(self) -> str:
@@ -68,7 +69,8 @@ class Variant:
             and one.place in change.builds_on
             and change.place in one.builds_on
         ]
-        return Variant(tuple(sorted((*kept, change), key=lambda change: change.place)))
+        made = sorted((*kept, change), key=lambda change: change.place)
+        return Variant(tuple(made), change.name)
 
     def why_not(self, subject: Subject) -> Why | None:
         """The first reason against one of its changes."""

@@ -6,6 +6,7 @@ A model that cannot be exported is read as it is written: members of an `nn.Sequ
 each other. Weights are computed in double precision.
 """
 
+import itertools
 from typing import Any
 
 import torch
@@ -42,7 +43,8 @@ def fold(model: nn.Module, pairs: list[tuple[str, str]]) -> None:
 
 
 def _in_graph(model: nn.Module, inputs: Inputs) -> list[tuple[str, str]]:
-    exported = torch.export.export(model, inputs.args, dict(inputs.kwargs), strict=False)
+    with torch.no_grad():
+        exported = torch.export.export(model, inputs.args, dict(inputs.kwargs), strict=False)
     names = {**exported.graph_signature.inputs_to_parameters}
     pairs = []
     for node in exported.graph.nodes:
@@ -81,9 +83,7 @@ def _in_sequences(model: nn.Module) -> list[tuple[str, str]]:
     for name, part in model.named_modules():
         if type(part) is nn.Sequential:
             members = list(part.named_children())
-            for (one, first), (other, second) in zip(members, members[1:], strict=False):
-                if type(first) is nn.Linear and type(second) is not nn.BatchNorm1d:
-                    continue
+            for (one, first), (other, _) in itertools.pairwise(members):
                 if type(first) is nn.Linear:
                     continue  # its result may have more than two dimensions
                 pairs.append((f"{name}.{one}".lstrip("."), f"{name}.{other}".lstrip(".")))

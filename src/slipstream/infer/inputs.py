@@ -18,6 +18,7 @@ class Inputs:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, model: Any) -> Any:
+        """What the model gives for them."""
         return model(*self.args, **self.kwargs)
 
     def tensors(self) -> list[torch.Tensor]:

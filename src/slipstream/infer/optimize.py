@@ -1,7 +1,7 @@
 """`optimize_model`: the fastest variant of a model that gives the same answers."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from slipstream.infer.subject import Subject
 def optimize_model(
     model: torch.nn.Module, example_inputs: Any, *, accuracy: Kind = "exact",
     metric: Metric | None = None, data: Sequence[Any] | None = None, max_drop: float = 0.01,
-    also: Sequence[Any] = (), budget_s: float = 180.0, tell: Callable[[str], None] | None = None,
+    also: Sequence[Any] = (), budget_s: float = 180.0,
 ) -> Optimized:  # fmt: skip
     """Search for the fastest variant of a model in evaluation that gives the same answers.
 
@@ -35,7 +35,8 @@ def optimize_model(
     of other shapes that have to work, such as a last batch. `accuracy`: "exact" admits the same
     mathematics, "mixed" also bf16, fp16 and TF32, "lossy" also int8, which needs `metric` and
     `data`: `metric(model, batch)` gives one score per sample, higher is better, whose mean may drop
-    by `max_drop` at most. A third of `data` calibrates, the rest judges.
+    by `max_drop` at most. A third of `data` calibrates, the rest judges. What is tried is told to
+    the log `slipstream.infer`.
 
     >>> import slipstream, torch
     >>> found = slipstream.optimize_model(torch.nn.Linear(4, 2), torch.ones(1, 4), budget_s=0)
@@ -57,7 +58,7 @@ def optimize_model(
                 "the same random numbers: nothing can be compared with it."
             )
         task = Task(metric, batches[third:], max_drop) if metric is not None else None
-        search = Search(subject, reference, until, accuracy, task, tell or (lambda words: None))
+        search = Search(subject, reference, until, accuracy, task)
         variant, found = search.run()
     return Optimized(
         model if found is None else found, variant, list(search.rows.values()), subject

@@ -1,6 +1,7 @@
 """What a search has found: a model, and a table with a reason for every variant."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,6 +41,12 @@ class Optimized:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {"variant": self.name, "rows": [row.as_dict() for row in self.rows]}
+
+    def save(self, folder: Path | str) -> None:
+        """Store which variant it is. `slipstream.infer.load(folder, model)` builds it again."""
+        from slipstream.infer.stored import save_optimized
+
+        save_optimized(self, folder)
 
     def __str__(self) -> str:
         from slipstream.infer.text import table_of

@@ -27,6 +27,7 @@ class Row:
     drop: str | None = None
     peak_mb: float | None = None
     break_even_calls: int | None = None
+    added: str = ""  # the change that this variant tries
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

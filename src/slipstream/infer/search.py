@@ -1,5 +1,6 @@
 """The search: stage by stage, each on the best of the one before, for as long as there is time."""
 
+import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from slipstream.infer import known
-from slipstream.infer.change import ENGINE, KINDS, PRECISION, Kind, Variant
+from slipstream.infer.change import ENGINE, KINDS, Kind, Variant
 from slipstream.infer.changes.around import thread_counts, threads
 from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.metric import Metric, drop_of, judge, scores_of
@@ -20,8 +21,10 @@ from slipstream.infer.row import Row
 from slipstream.infer.subject import Subject
 from slipstream.timing import Ratio, ratio_of, time_in_turns
 
+_log = logging.getLogger("slipstream.infer")
 _SCREEN_S = 0.4
 _NEAR = 1.3  # times the fastest: still a finalist
+_HOPELESS = 5.0  # times slower than the model
 _MOST_FINALISTS = 5
 _FINAL_S = 8.0
 _LEAST_GAIN = 0.02
@@ -47,14 +50,13 @@ class Search:
     until: float
     admitted: Kind
     task: Task | None = None
-    tell: Callable[[str], None] = lambda words: None
     rows: dict[str, Row] = field(default_factory=dict)
     variants: dict[str, Variant] = field(default_factory=dict)
     built: dict[str, torch.nn.Module] = field(default_factory=dict)
 
     def run(self) -> tuple[Variant, torch.nn.Module | None]:
         """The fastest variant that passed with its model; None for the model as it is."""
-        self.rows["eager"] = Row("eager", "exact", "model", "the model as it is, without gradients")
+        self.rows["eager"] = Row("eager", "exact", "model", "without gradients")
         layouts = self._stage([Variant().plus(change) for change in known.LAYOUTS])
         if len(layouts) > 1:
             layouts += self._stage([layouts[0].plus(layouts[1].changes[0])])
@@ -96,8 +98,8 @@ class Search:
         name = variant.name if variant.changes else "inference-mode"
         if name in self.rows:
             return self.rows[name]
-        self.tell(name)
-        row = self.rows[name] = Row(name, variant.kind, "skipped")
+        _log.info(name)
+        row = self.rows[name] = Row(name, variant.kind, "skipped", added=variant.added)
         self.variants[name] = variant
         if why := variant.why_not(self.subject):
             row.why = why
@@ -117,7 +119,7 @@ class Search:
                 ask(model, self.subject.inputs)
                 row.build_s = time.perf_counter() - start
                 row.state, row.why = "rejected", ""
-                why = contract(model, self.reference)
+                why = self._far_behind(row, model) or contract(model, self.reference)
                 if why is None:
                     why, error = numeric(model, self.reference, variant.kind)
                     row.error, row.agreement = error.rms, error.agreement
@@ -134,6 +136,25 @@ class Search:
             return
         row.state = "passed"
         self._keep(row, model)
+
+    def _far_behind(self, row: Row, model: torch.nn.Module) -> str | None:
+        """A call or two tell where a variant takes many times as long; the rest is not worth it."""
+        seconds = {}
+        wait = self.subject.wait() or (lambda: None)
+        for name, each in (("model", self.subject.model), ("variant", model)):
+            call = self._call(each)
+            call()
+            wait()
+            start = time.perf_counter()
+            call()
+            wait()
+            seconds[name] = time.perf_counter() - start
+        times = seconds["variant"] / seconds["model"]
+        if times < _HOPELESS or seconds["variant"] < _SCREEN_S / 4:
+            return None
+        row.state, row.ms = "slower", 1e3 * seconds["variant"]
+        row.speed = Ratio(*[round(1 / times, 4)] * 3)
+        return f"a call takes {times:,.0f} times as long as that of the model"
 
     def _judge_task(self, model: torch.nn.Module, row: Row) -> str | None:
         assert self.task is not None
@@ -186,7 +207,7 @@ class Search:
         names = sorted(names, key=self._speed, reverse=True)[:_MOST_FINALISTS]
         own = {"model": self._call(self.subject.model), "again": self._call(self.subject.model)}
         calls = own | {name: self._call(self.built[name]) for name in names}
-        self.tell("the fastest in turns")
+        _log.info("the fastest of them, in turns")
         taken = time_in_turns(calls, seconds=_FINAL_S, wait=self.subject.wait())
         noise = ratio_of(taken["model"], taken["again"])
         least = 1 + max(_LEAST_GAIN, noise.high - 1, 1 - noise.low)
@@ -216,11 +237,11 @@ class Search:
                 continue
             if name == won:
                 row.state = "won"
-                row.why = f"the fastest of those that give the same answers within {row.kind!r}"
+                row.why = "the fastest with the same answers"
             elif KINDS.index(row.kind) > KINDS.index(self.admitted):
                 row.why = f"not admitted: accuracy={row.kind!r} would"
             elif row.speed is not None and row.speed.low > least:
-                row.why = f"{best / row.speed.value:.2f} times slower than the fastest"
+                row.why = f"{best / row.speed.value:.2f} times as long as the fastest"
             else:
                 row.state, row.why = "slower", "not shown to be faster than the model"
 
@@ -239,6 +260,3 @@ def _compiled_graphs() -> int:
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-
-
-__all__ = ["PRECISION", "Search", "Task"]

@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from io import StringIO
+from typing import TYPE_CHECKING
 
 from slipstream.infer.row import Row
 
-_ORDER = ("won", "model", "passed", "slower", "rejected", "failed", "skipped")
+if TYPE_CHECKING:
+    from slipstream.infer.optimized import Optimized
+
+_ORDER = ("won", "model", "passed", "slower", "rejected", "failed")
 _WIDTH = 100
 
 
@@ -18,12 +22,48 @@ def table_of(rows: Sequence[Row], width: int = _WIDTH, color: bool = False) -> s
     for name in ("faster", "ms", "error", "built in", "variant", "", "why"):
         right = name in ("faster", "ms", "error", "built in")
         table.add_column(name, justify="right" if right else "left", no_wrap=right)
-    for row in sorted(rows, key=_rank):
-        style = {"won": "bold green", "model": "bold", "skipped": "dim"}.get(row.state)
+    tried = [row for row in rows if row.state != "skipped"]
+    for row in sorted(tried, key=_rank):
+        style = {"won": "bold green", "model": "bold"}.get(row.state)
         table.add_row(*_cells(row), style=style if color else None)
     out = StringIO()
-    Console(file=out, width=width, color_system="standard" if color else None).print(table)
+    console = Console(file=out, width=width, color_system="standard" if color else None)
+    console.print(table)
+    for line in _not_tried(rows):
+        console.print(line, style="dim" if color else None, markup=False, highlight=False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def verdict_of(found: "Optimized") -> str:
+    """One sentence, and what another class would bring."""
+    own = next(row for row in found.rows if row.state == "model")
+    won = next((row for row in found.rows if row.state == "won"), None)
+    if won is None:
+        words = f"The model as it is, {own.ms:.3g} ms: "
+        words += "nothing that gives the same answers is surely faster."
+    else:
+        words = f"{won.name}: {won.speed} faster, {own.ms:.3g} -> {won.ms:.3g} ms."
+        if won.break_even_calls is not None:
+            calls = f"{won.break_even_calls:,} calls"
+            words += f" Building it took {won.build_s:.1f} s, which {calls} win back."
+    best = won.speed.value if won and won.speed else 1.0
+    further = [r for r in found.rows if r.why.startswith("not admitted") and r.speed]
+    more = max(further, key=lambda row: row.speed.value, default=None)  # type: ignore[union-attr]
+    if more is not None and more.speed is not None and more.speed.low > best:
+        words += f"\nWith accuracy={more.kind!r}: {more.name}, {more.speed.value:.2f} x."
+    return words
+
+
+def _not_tried(rows: Sequence[Row]) -> list[str]:
+    """One line for each reason."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row.state == "skipped":
+            name = row.added or row.name
+            if name not in names.setdefault(row.why, []):
+                names[row.why].append(name)
+    lines = [f"not tried: {', '.join(found)}: {why}" for why, found in names.items()]
+    return ["", *lines] if lines else []
 
 
 def _rank(row: Row) -> tuple[int, float]:

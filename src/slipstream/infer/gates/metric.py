@@ -60,7 +60,8 @@ def drop_of(before: Sequence[float], after: Sequence[float]) -> Drop:
     if size > 0 and sum(drop != 0 for drop in drops) < _FEWEST_CHANGES:
         # What was not seen in n samples may still happen in 3 of n.
         scores = [*before, *after]
-        high = max(high, _FEWEST_CHANGES / size * (max(scores) - min(scores)))
+        reach = max(max(scores) - min(scores), *map(abs, scores))
+        high = max(high, _FEWEST_CHANGES / size * reach)
     return Drop(sum(drops) / max(size, 1), low, high, size)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from slipstream.errors import UsageError
 from slipstream.infer.inputs import Inputs, other_values
 from slipstream.infer.leaves import as_double, changed
 from slipstream.infer.subject import Subject, copied
@@ -32,6 +33,7 @@ class Reference:
 
 def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
     """Ask the model itself, and a copy in double precision."""
+    _check(subject)
     asked = [subject.inputs, *(other_values(subject.inputs, seed) for seed in range(_OTHERS))]
     try:
         double: torch.nn.Module | None = copied(subject.model).double()
@@ -42,6 +44,18 @@ def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
         return Answer(inputs, ask(subject.model, inputs), _exactly(double, inputs))
 
     return Reference(tuple(map(answer, asked)), tuple(map(answer, also)))
+
+
+def _check(subject: Subject) -> None:
+    try:
+        ask(subject.model, subject.inputs)
+    except Exception as error:
+        shapes = ", ".join(str(tuple(t.shape)) for t in subject.inputs.tensors())
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise UsageError(
+            f"{type(subject.model).__name__} fails itself with inputs of {shapes}: "
+            f"{type(error).__name__}: {first}"
+        ) from error
 
 
 def ask(model: Any, inputs: Inputs) -> Any:

@@ -1,0 +1,113 @@
+"""`slipstream optimize MODEL`: the fastest variant of a model that gives the same answers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from slipstream.infer.optimized import Optimized
+
+
+def optimize(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="package.module:name or path/to/file.py:name.")
+    ],
+    inputs: Annotated[
+        list[str],
+        typer.Option("--input", help="An argument: [NAME=]SHAPE[:DTYPE[:RANGE]]. Repeatable."),
+    ],
+    also: Annotated[
+        list[str] | None,
+        typer.Option(help="First argument of another shape that has to work. Repeatable."),
+    ] = None,
+    accuracy: Annotated[
+        str, typer.Option(help="exact, or mixed: also bf16, fp16 and TF32 may win.")
+    ] = "exact",
+    budget: Annotated[float, typer.Option(help="Seconds of the search.")] = 180.0,
+    device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda.")] = "cpu",
+    save: Annotated[
+        Path | None, typer.Option(help="Folder for the variant; slipstream.infer.load reads it.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all details.")] = False,
+) -> None:
+    """Find the fastest variant of a model that provably gives the same answers.
+
+    The name is a model, a class without arguments or a function that makes
+    one. Variants change layout, fold batch norms, compile, use other runtimes
+    that are installed. Each is compared with the model in double precision
+    before its time counts; the model as it is wins ties. Nothing is changed.
+
+    \b
+    slipstream optimize net.py:make_model --input 8x3x224x224
+    slipstream optimize pkg.models:Encoder --input ids=4x128:int64:0..999
+    slipstream optimize --accuracy mixed --save fast net.py:Net --input 1x64
+    """
+    import json
+
+    from slipstream.cli.model_target import load_model, parse_inputs
+    from slipstream.errors import UsageError
+    from slipstream.infer.optimize import optimize_model
+
+    if accuracy not in ("exact", "mixed"):
+        raise UsageError(
+            f"--accuracy is {accuracy!r}; expected exact or mixed. int8 needs a metric: "
+            "slipstream.optimize_model(…, accuracy='lossy', metric=…, data=…)."
+        )
+    made = load_model(model)
+    given = parse_inputs(inputs, device)
+    others = [parse_inputs([text, *inputs[1:]], device) for text in also or ()]
+    with _progress(quiet=as_json):
+        found = optimize_model(
+            made.to(device),
+            given,
+            accuracy="mixed" if accuracy == "mixed" else "exact",
+            also=others,
+            budget_s=budget,
+        )
+    if save is not None:
+        found.save(save)
+    if as_json:
+        print(json.dumps(found.as_dict(), indent=1))
+        return
+    _show(found, save)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[None]:
+    """What is being tried, where somebody looks at it."""
+    import logging
+
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    status = console.status("looking at the model …")
+    handler = logging.Handler()
+    handler.emit = lambda record: status.update(f"trying {record.getMessage()} …")  # type: ignore[method-assign]
+    log = logging.getLogger("slipstream.infer")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with status:
+            yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+def _show(found: "Optimized", save: Path | None) -> None:
+    from rich.console import Console
+
+    from slipstream.infer.text import table_of, verdict_of
+
+    console = Console()
+    print(verdict_of(found) + "\n")
+    print(table_of(found.rows, console.width, console.is_terminal and not console.no_color))
+    if save is not None:
+        print(f"\nStored in {save}. In Python: slipstream.infer.load({str(save)!r}, model)")

@@ -1,0 +1,152 @@
+"""A variant on disk: which changes it is made of, and what it has to answer.
+
+The model itself is not stored: it is built again from the caller's, with the weights that it has,
+and the gates are asked again. Where anything is not as it was, the caller's model is used.
+"""
+
+import json
+import platform
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import slipstream
+from slipstream.errors import UsageError
+from slipstream.infer import known
+from slipstream.infer.change import Variant
+from slipstream.infer.changes.around import threads
+from slipstream.infer.gates.contract import contract
+from slipstream.infer.gates.numeric import numeric
+from slipstream.infer.gates.reference import ask, reference_of
+from slipstream.infer.inputs import Inputs, inputs_of
+from slipstream.infer.keeping import everything_as_before
+from slipstream.infer.leaves import tensors_of
+from slipstream.infer.optimized import Optimized
+from slipstream.infer.subject import Subject
+
+FORMAT = 1
+_RECIPE, _TENSORS = "recipe.json", "tensors.pt"
+_LOSSY = 0.02  # of a result's size: how far a variant may be from what it gave when it was stored
+
+
+def save_optimized(found: Optimized, folder: Path | str) -> None:
+    """Write it into a folder, which is made if it is not there."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    subject = found.subject
+    tensors = {
+        "inputs": _plain(subject.inputs),
+        "calibration": [_plain(each) for each in subject.calibration],
+        "answer": [tensor.cpu() for tensor in tensors_of(ask(found.model, subject.inputs))],
+    }
+    try:
+        torch.save(tensors, place / _TENSORS)
+        torch.load(place / _TENSORS, weights_only=True)
+    except Exception as error:
+        (place / _TENSORS).unlink(missing_ok=True)
+        raise UsageError(
+            f"The inputs of {type(subject.model).__name__} cannot be stored: they hold more than "
+            f"tensors, numbers and strings ({str(error).splitlines()[0]})."
+        ) from None
+    recipe = {
+        "format": FORMAT,
+        "changes": [change.name for change in found.variant.changes],
+        "model": type(subject.model).__qualname__,
+        **_here(subject),
+        **found.as_dict(),
+    }
+    (place / _RECIPE).write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
+
+
+def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Module:
+    """The stored variant of this model, built and judged again; the model itself, with a warning
+    that says why, where it cannot be built or gives other answers. Reading it runs no code that is
+    in the folder.
+    """
+    place = Path(folder)
+    recipe = _read(place)
+    variant = Variant(tuple(_change(name, place) for name in recipe["changes"]))
+    if not variant.changes:
+        return model
+    stored = torch.load(place / _TENSORS, weights_only=True)
+    with everything_as_before(model):
+        model.eval()
+        device = next((t.device for t in model.parameters()), torch.device("cpu"))
+        inputs, *calibration = (
+            Inputs(tuple(args), kwargs).map(lambda t: t.to(device))
+            for args, kwargs in (stored["inputs"], *stored["calibration"])
+        )
+        subject = Subject(model, inputs, tuple(calibration))
+        if recipe["torch"] != torch.__version__ or recipe["machine"] != _here(subject)["machine"]:
+            _warn(
+                f"{place} was made with torch {recipe['torch']} on {recipe['machine']}: its speed "
+                "is not known here"
+            )
+        try:
+            built = variant.build(subject)
+            why = _judge(built, variant, subject, stored["answer"])
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        if why is None:
+            return built
+    _warn(f"{place}: {variant.name} is not used: {why}. The model runs as it is")
+    return model
+
+
+def _judge(built: Any, variant: Variant, subject: Subject, answer: list[Any]) -> str | None:
+    reference = reference_of(subject)
+    why = contract(built, reference) or numeric(built, reference, variant.kind)[0]
+    if why is None and variant.kind == "lossy":
+        # Its errors were judged by the task; what it gave then is what it has to give now.
+        for one, other in zip(tensors_of(ask(built, subject.inputs)), answer, strict=True):
+            apart = (one.double().cpu() - other.double()).square().mean().sqrt()
+            if not apart <= _LOSSY * other.double().square().mean().sqrt():
+                return "it gives others than when it was stored"
+    return why
+
+
+def _read(place: Path) -> dict[str, Any]:
+    try:
+        recipe = json.loads((place / _RECIPE).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"{place / _RECIPE} cannot be read ({error.strerror}). Give a folder that "
+            "`save` or `slipstream optimize --save` has written."
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"{place / _RECIPE} is no JSON: {error}. Store the model again.") from None
+    if not isinstance(recipe, dict) or recipe.get("format") != FORMAT:
+        got = recipe.get("format") if isinstance(recipe, dict) else type(recipe).__name__
+        raise UsageError(
+            f"{place / _RECIPE} has format {got!r}; this Slipstream ({slipstream.__version__}) "
+            f"reads {FORMAT}. Store the model again."
+        )
+    return recipe
+
+
+def _change(name: str, place: Path) -> Any:
+    count, _, unit = name.partition(" ")
+    if unit in ("thread", "threads") and count.isdigit():
+        return threads(int(count))
+    found = known.all_changes().get(name)
+    if found is None:
+        raise UsageError(f"{place / _RECIPE} names {name!r}, which this Slipstream cannot do.")
+    return found
+
+
+def _plain(inputs: Inputs) -> tuple[list[Any], dict[str, Any]]:
+    made = inputs_of(inputs).map(lambda tensor: tensor.detach().cpu())
+    return list(made.args), dict(made.kwargs)
+
+
+def _here(subject: Subject) -> dict[str, str]:
+    machine = platform.machine()
+    if subject.device.type == "cuda":
+        machine = torch.cuda.get_device_name(subject.device)
+    return {"torch": torch.__version__, "machine": machine}
+
+
+def _warn(words: str) -> None:
+    warnings.warn(f"slipstream: {words}.", stacklevel=3)

@@ -1,0 +1,163 @@
+"""What is wrong with a variant is found, and nothing is wrong with the model itself."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from slipstream.errors import UsageError
+from slipstream.infer.gates.contract import contract
+from slipstream.infer.gates.metric import drop_of, judge, scores_of
+from slipstream.infer.gates.numeric import numeric
+from slipstream.infer.gates.reference import Reference, reference_of
+from slipstream.infer.inputs import inputs_of
+from slipstream.infer.subject import Subject, copied
+from tests.infer.models import zoo
+
+
+def reference(model: nn.Module, example: Any, also: tuple[Any, ...] = ()) -> Reference:
+    return reference_of(Subject(model.eval(), inputs_of(example)), [inputs_of(e) for e in also])
+
+
+@pytest.mark.parametrize("name", zoo())
+def test_a_model_passes_its_own_gates(name: str) -> None:
+    model, example = zoo()[name]
+    known = reference(model, example)
+    assert contract(copied(model), known) is None
+    why, error = numeric(copied(model), known, "exact")
+    assert why is None
+    assert error.rms == error.eager_rms < 1e-5
+
+
+LINEAR = nn.Linear(4, 3)
+PICTURE = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+_buffer = torch.empty(5, 3)
+
+
+def _overwrites(x: torch.Tensor) -> torch.Tensor:
+    return _buffer[: len(x)].copy_(LINEAR(x))
+
+
+def _changes_input(x: torch.Tensor) -> torch.Tensor:
+    y = LINEAR(x)
+    x.zero_()
+    return y
+
+
+def _fails_elsewhere(x: torch.Tensor) -> torch.Tensor:
+    if len(x) != 5:
+        raise ValueError("only 5")
+    return LINEAR(x)
+
+
+BROKEN: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
+    "overwritten": (_overwrites, "changes when the model is called again"),
+    "inputs": (_changes_input, "changes its inputs"),
+    "shape": (lambda x: LINEAR(x)[:, :2], r"\(5, 2\) float32 on cpu, the model gives \(5, 3\)"),
+    "type": (lambda x: LINEAR(x).double(), "float64"),
+    "nesting": (lambda x: (LINEAR(x),), "the model gives"),
+    "infinite": (lambda x: LINEAR(x) / 0, "15 of 15 values are no finite numbers"),
+    "one nan": (lambda x: LINEAR(x).index_fill(0, torch.tensor([1]), torch.nan), "3 of 15"),
+    "other sizes": (_fails_elsewhere, r"fails for inputs of \(2, 4\): ValueError: only 5"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_contracts(name: str) -> None:
+    known = reference(LINEAR, PICTURE, (PICTURE[:2],))
+    broken, words = BROKEN[name]
+    why = contract(broken, known)
+    assert why is not None
+    assert re.search(words, why), why
+
+
+def test_views_of_inputs_are_no_results_that_change() -> None:
+    identity = nn.Identity()
+    assert contract(identity, reference(identity, PICTURE)) is None
+
+
+WRONG: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "finite garbage": lambda x: torch.randn(5, 3, generator=torch.Generator().manual_seed(1)),
+    "remembered": lambda x: LINEAR(PICTURE),
+    "a little off": lambda x: LINEAR(x) * 1.0001,
+    "one value": lambda x: LINEAR(x).index_fill(0, torch.tensor([1]), 0.3),
+    "half": lambda x: LINEAR(x).bfloat16().float(),
+    "rows in another order": lambda x: LINEAR(x).flip(0),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_answers_of_the_right_form(name: str) -> None:
+    known = reference(LINEAR, PICTURE)
+    assert contract(WRONG[name], known) is None
+    why, _ = numeric(WRONG[name], known, "exact")
+    assert why is not None and "error" in why
+
+
+def test_fewer_bits_are_mixed_and_garbage_is_not() -> None:
+    known = reference(LINEAR, PICTURE)
+    why, error = numeric(WRONG["half"], known, "mixed")
+    assert why is None
+    assert 1e-5 < error.rms < 0.01
+    assert error.agreement == 1.0
+    for name in ("finite garbage", "remembered", "rows in another order"):
+        assert numeric(WRONG[name], known, "mixed")[0] is not None
+
+
+def test_better_than_the_model_is_no_fault() -> None:
+    exact = copied(LINEAR).double()
+    why, error = numeric(lambda x: exact(x.double()).float(), reference(LINEAR, PICTURE), "exact")
+    assert why is None
+    assert error.rms <= error.eager_rms
+
+
+def test_whole_numbers() -> None:
+    class Picks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.argmax(1)
+
+    known = reference(Picks(), PICTURE)
+    assert numeric(Picks(), known, "exact")[0] is None
+    assert "whole numbers" in str(numeric(lambda x: x.argmin(1), known, "exact")[0])
+
+
+def test_a_model_without_double_precision_is_its_own_measure() -> None:
+    class Single(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.dtype == torch.float64:
+                raise TypeError("no doubles")
+            return x * 3
+
+    known = reference(Single(), PICTURE)
+    assert known.answers[0].exact is None
+    assert numeric(Single(), known, "exact")[0] is None
+    assert numeric(lambda x: x * 3.001, known, "exact")[0] is not None
+
+
+def test_scores_that_are_the_same_pass_with_enough_of_them() -> None:
+    right = [1.0] * 90 + [0.0] * 10
+    assert judge(drop_of(right * 10, right * 10), 0.01) is None
+    few = judge(drop_of(right, right), 0.01)
+    assert few is not None and few.startswith("not shown")  # 3 of 100 may still be worse
+    assert str(judge(drop_of(right[:20], right[:20]), 0.5)).startswith("not shown: 20 samples")
+
+
+def test_scores_that_drop_fail() -> None:
+    before = [1.0] * 1000
+    after = [1.0] * 950 + [0.0] * 50
+    found = drop_of(before, after)
+    assert found.low < 0.05 < found.high
+    assert "score drops by" in str(judge(found, 0.01))
+    assert judge(found, 0.1) is None
+    assert drop_of(after, before).mean == pytest.approx(-0.05)
+
+
+def test_a_metric_gives_a_score_per_sample() -> None:
+    batches = [(PICTURE, torch.zeros(5, dtype=torch.long))] * 3
+    scores = scores_of(LINEAR, lambda m, b: (m(b[0]).argmax(1) == b[1]).float(), batches)
+    assert len(scores) == 15
+    with pytest.raises(UsageError, match="one score per sample"):
+        scores_of(LINEAR, lambda m, b: 0.5, batches)

@@ -1,0 +1,92 @@
+"""A variant that was stored is built again, and judged again."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from slipstream.errors import UsageError
+from slipstream.infer import load
+from slipstream.infer.change import Variant
+from slipstream.infer.changes.around import threads
+from slipstream.infer.changes.layout import CHANNELS_LAST, FOLD
+from slipstream.infer.inputs import inputs_of
+from slipstream.infer.optimized import Optimized
+from slipstream.infer.subject import Subject
+from tests.infer.models import resnet
+
+
+@pytest.fixture
+def found() -> Optimized:
+    torch.manual_seed(0)
+    model = resnet(8, 1).eval()
+    subject = Subject(model, inputs_of(torch.randn(2, 3, 32, 32)))
+    variant = Variant().plus(FOLD).plus(CHANNELS_LAST).plus(threads(1))
+    return Optimized(variant.build(subject), variant, [], subject)
+
+
+def test_it_is_built_again(found: Optimized, tmp_path: Path) -> None:
+    found.save(tmp_path / "fast")
+    again = load(tmp_path / "fast", found.subject.model)
+    example = found.subject.inputs.args[0]
+    assert again is not found.subject.model
+    assert torch.equal(again(example), found.model(example))
+    assert json.loads((tmp_path / "fast" / "recipe.json").read_text())["changes"] == [
+        "fold", "channels-last", "1 thread",
+    ]  # fmt: skip
+
+
+def test_with_the_weights_that_the_model_has_now(found: Optimized, tmp_path: Path) -> None:
+    found.save(tmp_path)
+    torch.manual_seed(1)
+    other = resnet(8, 1)
+    again = load(tmp_path, other)
+    example = found.subject.inputs.args[0]
+    torch.testing.assert_close(again(example), other.eval()(example), rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_it_does_not_fit_runs_as_it_is(found: Optimized, tmp_path: Path) -> None:
+    found.save(tmp_path)
+    other = torch.nn.Linear(4, 2)
+    with pytest.warns(UserWarning, match="is not used: .* The model runs as it is"):
+        assert load(tmp_path, other) is other
+
+
+def test_another_machine_is_told(found: Optimized, tmp_path: Path) -> None:
+    found.save(tmp_path)
+    recipe = json.loads((tmp_path / "recipe.json").read_text())
+    (tmp_path / "recipe.json").write_text(json.dumps({**recipe, "torch": "1.0"}))
+    with pytest.warns(UserWarning, match=r"made with torch 1.0 .* its speed is not known here"):
+        load(tmp_path, found.subject.model)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "has format 'list'"),
+        ('{"format": 99}', "has format 99; this Slipstream"),
+        ('{"format": 1, "changes": ["magic"]}', "names 'magic', which this Slipstream cannot do"),
+    ],
+)
+def test_what_is_no_recipe(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "recipe.json").write_text(text)
+    with pytest.raises(UsageError, match=words):
+        load(tmp_path, torch.nn.Linear(1, 1))
+    with pytest.raises(UsageError, match="cannot be read"):
+        load(tmp_path / "nothing", torch.nn.Linear(1, 1))
+
+
+def test_inputs_that_cannot_be_stored(tmp_path: Path) -> None:
+    class Own:
+        pass
+
+    class Takes(torch.nn.Module):
+        def forward(self, x: torch.Tensor, own: object) -> torch.Tensor:
+            return x
+
+    model = Takes()
+    subject = Subject(model, inputs_of((torch.ones(2), Own())))
+    with pytest.raises(UsageError, match="cannot be stored"):
+        Optimized(model, Variant(), [], subject).save(tmp_path)
