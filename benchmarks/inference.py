@@ -1,0 +1,210 @@
+"""What `optimize_model` returns, beside what a person could have picked by hand.
+
+    python -m benchmarks.inference --save FILE
+
+Models of six kinds are searched as by default. Then the model as it is, the one that was returned,
+and what a few lines of torch.compile, ONNX Runtime and OpenVINO give without any check are timed
+in turns, in the same seconds. Nothing else should run on the machine meanwhile.
+"""
+
+import argparse
+import json
+import math
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+import slipstream
+from benchmarks.claim import Claim
+from benchmarks.machine import describe_machine
+from slipstream.infer.inputs import Inputs, inputs_of
+from slipstream.timing import Ratio, ratio_of, time_in_turns
+from tests.infer.models import Encoder, Lstm, UNet, mobilenet, resnet, trained
+
+_SECONDS = 12.0
+_AS_FAST = 0.97
+_EXACT = 1.3
+_SEARCH_S = 180.0
+
+
+def models() -> dict[str, tuple[nn.Module, Any]]:
+    """Small ones of the kinds that people have, in sizes that take some milliseconds."""
+    torch.manual_seed(0)
+    return {
+        "ResNet, 8 pictures": (resnet(32, 2), torch.randn(8, 3, 96, 96)),
+        "ResNet, 1 picture": (resnet(32, 2), torch.randn(1, 3, 96, 96)),
+        "MobileNet-like": (mobilenet(32), torch.randn(4, 3, 96, 96)),
+        "U-Net": (trained(UNet(16)), torch.randn(1, 3, 128, 128)),
+        "transformer encoder": (
+            Encoder(128, 3),
+            {"ids": torch.randint(0, 100, (4, 64)), "scale": torch.ones(1)},
+        ),
+        "LSTM": (Lstm(96), torch.randn(8, 40, 8)),
+        "perceptron": (
+            nn.Sequential(nn.Linear(64, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Linear(256, 10)),
+            torch.randn(64, 64),
+        ),
+    }
+
+
+def main() -> None:
+    """Measure, and show what was found beside its targets."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference")
+    parser.add_argument("--save", type=Path, help="write the numbers and the machine as JSON")
+    parser.add_argument("--only", default="", help="models whose names begin so")
+    parser.add_argument("--accuracy", default="exact", choices=("exact", "mixed"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--budget", type=float, default=_SEARCH_S)
+    options = parser.parse_args()
+    claims: list[Claim] = []
+    tables: dict[str, Any] = {}
+    gains = []
+    for name, (model, example) in models().items():
+        if not name.startswith(options.only):
+            continue
+        inputs = inputs_of(example).map(lambda tensor: tensor.to(options.device))
+        start = time.perf_counter()
+        found = slipstream.optimize_model(
+            model.to(options.device), inputs, accuracy=options.accuracy, budget_s=options.budget
+        )
+        took = time.perf_counter() - start
+        print(f"\n{name}: {took:.0f} s\n{found}", flush=True)
+        tables[name] = found.as_dict()
+        speeds = measure(model.eval(), inputs, found.model)
+        gains.append(speeds["slipstream"].value)
+        claims += _claims(name, found.name, speeds, took)
+    if gains:
+        mean = math.exp(sum(map(math.log, gains)) / len(gains))
+        least = _EXACT if options.accuracy == "exact" else None
+        claims.insert(0, Claim("geometric mean over eager", mean, f"{len(gains)} models", least))
+    machine = describe_machine()
+    _show(claims, f"{machine['processor']}, {machine['cores']} cores, {options.device}")
+    if options.save:
+        report = {
+            "machine": machine,
+            "claims": [claim.as_dict() for claim in claims],
+            "tables": tables,
+        }
+        options.save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def measure(model: nn.Module, inputs: Inputs, returned: nn.Module) -> dict[str, Ratio]:
+    """How many times faster than the model as it is: what was returned, and what is made by hand
+    where that can be done.
+    """
+    calls: dict[str, Callable[[], object]] = {"eager": lambda: inputs(model)}
+    calls["slipstream"] = lambda: inputs(returned)
+    for name, make in BY_HAND.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                call = make(model, inputs)
+                call()
+                call()
+        except Exception as error:
+            print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:120]}")
+            continue
+        calls[name] = call
+    device = next(iter(inputs.tensors())).device
+    wait = torch.cuda.synchronize if device.type == "cuda" else None
+    with torch.no_grad():
+        taken = time_in_turns(calls, seconds=_SECONDS, wait=wait)
+    return {name: ratio_of(taken["eager"], taken[name]) for name in calls if name != "eager"}
+
+
+def _compiled(model: nn.Module, inputs: Inputs) -> Callable[[], object]:
+    torch._dynamo.reset()
+    made = torch.compile(model)
+
+    def call() -> object:
+        with torch.no_grad():
+            return inputs(made)
+
+    return call
+
+
+def _autotuned(model: nn.Module, inputs: Inputs) -> Callable[[], object]:
+    made = torch.compile(model, mode="max-autotune")
+
+    def call() -> object:
+        with torch.no_grad():
+            return inputs(made)
+
+    return call
+
+
+def _onnx(model: nn.Module, inputs: Inputs, folder: str) -> tuple[str, dict[str, Any]]:
+    path = str(Path(folder, "model.onnx"))
+    torch.onnx.export(
+        model, inputs.args, path, kwargs=dict(inputs.kwargs), dynamo=True, verbose=False,
+        external_data=False,
+    )  # fmt: skip
+    return path, {}
+
+
+def _with_onnxruntime(model: nn.Module, inputs: Inputs) -> Callable[[], object]:
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as folder:
+        path, _ = _onnx(model, inputs, folder)
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    tensors = inputs.tensors()
+    return lambda: session.run(
+        None, {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
+    )
+
+
+def _with_openvino(model: nn.Module, inputs: Inputs) -> Callable[[], object]:
+    os.environ.setdefault("OPENVINO_TELEMETRY_DISABLED", "1")
+    import openvino
+
+    with tempfile.TemporaryDirectory() as folder:
+        path, _ = _onnx(model, inputs, folder)
+        compiled = openvino.compile_model(path, "CPU")
+    tensors = inputs.tensors()
+    return lambda: compiled([tensor.numpy() for tensor in tensors])
+
+
+BY_HAND: dict[str, Callable[[nn.Module, Inputs], Callable[[], object]]] = {
+    "torch.compile": _compiled,
+    "torch.compile max-autotune": _autotuned,
+    "ONNX Runtime": _with_onnxruntime,
+    "OpenVINO": _with_openvino,
+}
+
+
+def _claims(name: str, variant: str, speeds: dict[str, Ratio], took: float) -> list[Claim]:
+    own = speeds["slipstream"]
+    by_hand = {way: speed for way, speed in speeds.items() if way != "slipstream"}
+    best = max(by_hand.values(), key=lambda speed: speed.value)
+    beside = ", ".join(f"{way} {speed.value:.2f}" for way, speed in by_hand.items())
+    bounds = f"{own.low:.2f} to {own.high:.2f}"
+    return [
+        Claim(f"{name}: over eager", own.value, f"{bounds}; {variant}", 1.0),
+        Claim(f"{name}: over the best by hand", own.value / best.value, beside, _AS_FAST),
+        Claim(f"{name}: search", took, "", at_most=_SEARCH_S + 15, unit="s"),
+    ]
+
+
+def _show(claims: list[Claim], title: str) -> None:
+    table = Table(title=title)
+    for name in ("value", "target", "met", "what", "numbers"):
+        table.add_column(name, justify="right" if name in ("value", "target") else "left")
+    for claim in claims:
+        met = "" if claim.met is None else "yes" if claim.met else "no"
+        table.add_row(claim.shown_value, claim.shown_target, met, claim.what, claim.numbers)
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main()
