@@ -1,13 +1,15 @@
 """The changes that a search tries, by the stage in which it does."""
 
 from slipstream.infer.change import Change
-from slipstream.infer.changes import compiled, layout, onnxruntime, openvino, precision
+from slipstream.infer.changes import compiled, layout, onnxruntime, openvino, precision, tensorrt
 
 ENGINES: tuple[Change, ...] = (
     compiled.FREEZING,
     compiled.COMPILE,
     onnxruntime.ONNXRUNTIME,
     openvino.OPENVINO,
+    tensorrt.TENSORRT,
+    tensorrt.TENSORRT_EMBEDDED,
     compiled.CUDA_GRAPH,
     compiled.CUDA_GRAPHS,
     compiled.TORCHSCRIPT,

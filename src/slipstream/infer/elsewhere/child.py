@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,23 @@ _LEAK_BYTES = 8 << 20  # in every round
 def main() -> None:
     """Do what the file says."""
     spec = Path(sys.argv[1])
-    try:
+    with leave_errors(spec.parent):
         run(json.loads(spec.read_text()), spec.parent)
+
+
+@contextlib.contextmanager
+def leave_errors(place: Path) -> Iterator[None]:
+    """What is raised ends the process, and lies in `error.txt`."""
+    try:
+        yield
     except Exception as error:
-        (spec.parent / "error.txt").write_text(f"{type(error).__name__}: {error}")
+        (place / "error.txt").write_text(f"{type(error).__name__}: {error}")
         sys.exit(1)
 
 
 def run(values: dict[str, Any], place: Path) -> None:
     """The first case several times, then the others; one of these that fails is left out."""
-    _end_with_parent(values["parent"])
+    end_with_parent(values["parent"])
     file = Path(values["file"])
     if values["quantize"] is not None:
         from slipstream.infer.elsewhere.quantize import quantize
@@ -82,7 +89,7 @@ def _resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent(parent: int) -> None:
     """A process that nobody waits for must not go on; `parent` may be gone by now."""
     with contextlib.suppress(OSError, AttributeError):
         set_on_parents_death = 1  # PR_SET_PDEATHSIG, of Linux

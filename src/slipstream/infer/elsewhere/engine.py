@@ -1,5 +1,6 @@
 """A model whose calls another runtime answers."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -8,11 +9,14 @@ from torch import nn
 from slipstream.infer.elsewhere.exported import exported
 from slipstream.infer.elsewhere.runtimes import Opened, Runtime
 from slipstream.infer.elsewhere.shell import Shell
-from slipstream.infer.elsewhere.signature import Signature, tensors_from
+from slipstream.infer.elsewhere.signature import Signature, arrays_from, tensors_from
 from slipstream.infer.elsewhere.trial import Quantize, tried
 from slipstream.infer.subject import Subject
 
 _MOST_CALIBRATION_CALLS = 64
+
+
+Answer = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
 class Elsewhere(nn.Module):
@@ -23,20 +27,25 @@ class Elsewhere(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, opened: Opened, signature: Signature, result: Shell
+        self, model: nn.Module, answer: Answer, signature: Signature, result: Shell
     ) -> None:
         super().__init__()
         self.model = model
         self.signature = signature
-        self._opened = opened
+        self._answer = answer
         self._result = result
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives."""
-        arrays = self.signature.arrays(args, kwargs)
-        if arrays is None:
+        tensors = self.signature.tensors(args, kwargs)
+        if tensors is None:
             return self.model(*args, **kwargs)
-        return self._result.filled(tensors_from(self._opened(arrays)))
+        return self._result.filled(self._answer(tensors))
+
+
+def with_arrays(opened: Opened) -> Answer:
+    """A runtime that knows arrays, called with tensors."""
+    return lambda tensors: tensors_from(opened(arrays_from(tensors)))
 
 
 def elsewhere(model: nn.Module, subject: Subject, runtime: Runtime, tolerance: float) -> Elsewhere:
@@ -45,7 +54,7 @@ def elsewhere(model: nn.Module, subject: Subject, runtime: Runtime, tolerance: f
     """
     made = exported(subject)
     signature = tried(made, made.file, runtime, tolerance)
-    return Elsewhere(model, runtime.open(made.file), signature, made.result)
+    return Elsewhere(model, with_arrays(runtime.open(made.file)), signature, made.result)
 
 
 def quantized_elsewhere(
@@ -56,15 +65,15 @@ def quantized_elsewhere(
     form = made.signature.with_batches(1, made.largest)
     if form.has_fixed_shapes:
         form = made.signature
-    calls = [form.arrays(call.args, call.kwargs) for call in subject.calibration]
-    fitting = [arrays for arrays in calls if arrays is not None][:_MOST_CALIBRATION_CALLS]
+    calls = [form.tensors(call.args, call.kwargs) for call in subject.calibration]
+    fitting = [arrays_from(call) for call in calls if call is not None][:_MOST_CALIBRATION_CALLS]
     if not fitting:
         raise ValueError(
             f"none of {len(calls)} calls to calibrate with has the form and shapes of the example"
         )
     file = made.file.with_name("int8.onnx")
     signature = tried(made, file, runtime, tolerance, Quantize(made.file, fitting))
-    return Elsewhere(model, runtime.open(file), signature, made.result)
+    return Elsewhere(model, with_arrays(runtime.open(file)), signature, made.result)
 
 
 def threads() -> int:

@@ -10,17 +10,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from slipstream.infer.elsewhere.asking import CannotExport, asked, check
 from slipstream.infer.elsewhere.program import Flat, Program, batch_of, of_size, program_of
 from slipstream.infer.elsewhere.quiet import first_line, quietly
 from slipstream.infer.elsewhere.runtimes import Array
-from slipstream.infer.elsewhere.shell import PLAIN, Shell, emptied
-from slipstream.infer.elsewhere.signature import Signature, Taken
+from slipstream.infer.elsewhere.shell import Shell, emptied
+from slipstream.infer.elsewhere.signature import Signature, Taken, arrays_from
 from slipstream.infer.keeping import TookTooLong
 from slipstream.infer.subject import Subject
-
-
-class CannotExport(Exception):
-    """The model has no equivalent as a graph; the message says why in one line."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +73,16 @@ def _export(subject: Subject, folder: Path) -> Exported:
     model = subject.copied()
     inputs = subject.inputs.copy()
     tensors, arguments = emptied((inputs.args, dict(sorted(inputs.kwargs.items()))))
-    gives, result = _asked(model, arguments, tensors)
-    _check(arguments, tensors, result, gives)
+    gives, result = asked(model, arguments, tensors)
+    check(arguments, tensors, result, gives)
+    _check_types((*tensors, *gives))
     program = _program(model, arguments, tensors, folder / "model.onnx")
     takes = tuple(
         Taken(tuple(tensor.shape), tensor.dtype, is_batch)
         for tensor, is_batch in zip(tensors, program.is_batch, strict=True)
     )
     batch = batch_of(tensors)
-    cases = [Case(batch, _arrays(tensors), _arrays(gives))]
+    cases = [Case(batch, arrays_from(tensors), arrays_from(gives))]
     if any(program.is_batch):
         for size in sorted({1, min(batch + 1, program.largest)} - {batch}):
             cases += _case(model, arguments, of_size(tensors, program.is_batch, size))
@@ -116,40 +114,8 @@ def _words(error: Exception) -> str:
     return first_line(error)
 
 
-def _asked(
-    model: nn.Module, arguments: Shell, tensors: Sequence[torch.Tensor]
-) -> tuple[list[torch.Tensor], Shell]:
-    """What the model gives. Raises `CannotExport` for one that does more than that."""
-    own = [tensor.clone() for tensor in tensors]
-    before = [buffer.clone() for buffer in model.buffers()]
-    args, kwargs = arguments.filled(own)
-    with torch.no_grad():
-        gives, result = emptied(model(*args, **kwargs))
-    gives = [tensor.detach().clone() for tensor in gives]
-    if not all(map(_are_same, own, tensors)):
-        raise CannotExport("changes its inputs, which a graph elsewhere would not")
-    if not all(map(_are_same, model.buffers(), before)):
-        raise CannotExport("changes its buffers, which a graph elsewhere would not")
-    return gives, result
-
-
-def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
-
-
-def _check(
-    arguments: Shell, tensors: Sequence[torch.Tensor], result: Shell, gives: Sequence[torch.Tensor]
-) -> None:
-    for leaf in arguments.others():
-        if not isinstance(leaf, PLAIN):
-            raise CannotExport(f"takes a {type(leaf).__name__}, which no graph does")
-    for leaf in result.others():
-        if not isinstance(leaf, type(None) | str):
-            # It may be another one from call to call.
-            raise CannotExport(f"gives a {type(leaf).__name__}, which no graph does")
-    if not tensors or not gives:
-        raise CannotExport(f"{'gives' if tensors else 'takes'} no tensor")
-    for tensor in (*tensors, *gives):
+def _check_types(tensors: Sequence[torch.Tensor]) -> None:
+    for tensor in tensors:
         try:
             tensor.numpy(force=True)
         except (TypeError, RuntimeError):
@@ -160,13 +126,9 @@ def _check(
 def _case(model: nn.Module, arguments: Shell, tensors: Sequence[torch.Tensor]) -> list[Case]:
     """None for a size that the model itself does not take."""
     try:
-        gives, _ = _asked(model, arguments, tensors)
+        gives, _ = asked(model, arguments, tensors)
     except TookTooLong:
         raise
     except Exception:
         return []
-    return [Case(batch_of(tensors), _arrays(tensors), _arrays(gives))]
-
-
-def _arrays(tensors: Sequence[torch.Tensor]) -> list[Array]:
-    return [tensor.contiguous().numpy(force=True) for tensor in tensors]
+    return [Case(batch_of(tensors), arrays_from(tensors), arrays_from(gives))]

@@ -21,7 +21,7 @@ def save_lists(file: Path, lists: Mapping[int, Sequence[Array]]) -> None:
 def load_lists(file: Path) -> dict[int, list[Array]]:
     """Inverse of `save_lists`."""
     lists: dict[int, dict[int, Array]] = {}
-    with np.load(file, allow_pickle=False) as named:
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as named:
         for name in named:
             number, place = map(int, name.split("_"))
             lists.setdefault(number, {})[place] = named[name]

@@ -1,4 +1,4 @@
-"""Which calls an exported graph can answer, and how they become its arrays."""
+"""Which calls an exported graph can answer, and how their tensors become arrays and back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +32,7 @@ class Signature:
     takes: tuple[Taken, ...]
     smallest: int
     largest: int
+    device: str = "cpu"
 
     @property
     def has_fixed_shapes(self) -> bool:
@@ -42,20 +43,20 @@ class Signature:
         """For these batch sizes."""
         return replace(self, smallest=smallest, largest=largest)
 
-    def arrays(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array] | None:
-        """The inputs of the graph, as views of the arguments' memory where they are contiguous;
-        None for a call of another form, that the graph was not made for.
-        """
+    def tensors(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> list[torch.Tensor] | None:
+        """The inputs of the graph; None for a call of another form, that it was not made for."""
         tensors, arguments = emptied((args, dict(sorted(kwargs.items()))))
         if not arguments.is_like(self.arguments) or not self._fits(tensors):
             return None
-        return [tensor.contiguous().numpy(force=True) for tensor in tensors]
+        return tensors
 
     def _fits(self, tensors: Sequence[torch.Tensor]) -> bool:
         batch: int | None = None
         for tensor, taken in zip(tensors, self.takes, strict=True):
             shape = tuple(tensor.shape)
-            if tensor.dtype != taken.dtype or tensor.device.type != "cpu":
+            if tensor.dtype != taken.dtype or tensor.device.type != self.device:
                 return False
             if tensor.layout != torch.strided or len(shape) != len(taken.shape):
                 return False
@@ -66,6 +67,11 @@ class Signature:
             elif shape != taken.shape:
                 return False
         return batch is None or self.smallest <= batch <= self.largest
+
+
+def arrays_from(tensors: Sequence[torch.Tensor]) -> list[Array]:
+    """Views of the tensors' memory where they are contiguous and on the CPU."""
+    return [tensor.contiguous().numpy(force=True) for tensor in tensors]
 
 
 def tensors_from(arrays: Sequence[Array]) -> list[torch.Tensor]:

@@ -1,11 +1,7 @@
 """A runtime is tried in a process of its own first: what it does there harms nobody."""
 
-import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -17,16 +13,13 @@ import numpy as np
 
 from slipstream.infer.elsewhere.exported import Case, Exported
 from slipstream.infer.elsewhere.lists import load_lists, save_lists
+from slipstream.infer.elsewhere.process import RuntimeFailed, run_child
 from slipstream.infer.elsewhere.runtimes import Array, Runtime
 from slipstream.infer.elsewhere.signature import Signature
 
 _LIMIT_S = 60.0
 _LIMIT_TO_QUANTIZE_S = 120.0
 _CHILD = "slipstream.infer.elsewhere.child"
-
-
-class RuntimeFailed(Exception):
-    """A runtime raised, crashed, hung, leaked, or gave no numbers in the process that tried it."""
 
 
 @dataclass(frozen=True)
@@ -82,45 +75,11 @@ def in_child(
         save_lists(place / "inputs.npz", dict(enumerate(cases)))
         if quantize is not None:
             save_lists(place / "calibration.npz", dict(enumerate(quantize.calibration)))
-        code = _run(place, module, limit_s)
-        if code is None:
-            raise RuntimeFailed(f"{runtime.title} was not done after {limit_s:g} s")
-        if code != 0:
-            raise RuntimeFailed(f"{runtime.title} {_how_it_ended(place, code)}")
+        run_child(place, module, runtime.title, limit_s)
         try:
             return load_lists(place / "outputs.npz")
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             raise RuntimeFailed(f"{runtime.title} left no results that can be read") from None
-
-
-def _run(place: Path, module: str, limit_s: float) -> int | None:
-    """Exit code of the process; None if it had to be ended."""
-    path = os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
-    with (place / "output.txt").open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", module, str(place / "spec.json")],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=place,
-            env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
-        )  # fmt: skip
-        try:
-            return child.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-
-
-def _how_it_ended(place: Path, code: int) -> str:
-    said = place / "error.txt"
-    if said.exists():
-        lines = said.read_text(errors="replace").strip().splitlines()
-        return f"raised {lines[0] if lines else 'an error'}"
-    if code < 0:
-        return f"crashed: {signal.strsignal(-code) or -code}"
-    lines = (place / "output.txt").read_text(errors="replace").strip().splitlines()
-    return f"ended with exit code {code}: {lines[-1] if lines else 'no word'}"
 
 
 def _why_wrong(case: Case, given: Sequence[Array]) -> str | None:
