@@ -1,0 +1,77 @@
+"""Whole channels taken out of a model, by Torch-Pruning, which finds out what belongs together."""
+
+import copy
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+
+from slipstream.errors import UsageError
+from slipstream.infer.compress.heads import output_layers
+from slipstream.infer.inputs import Inputs
+from slipstream.infer.leaves import tensors_of
+
+_WIDE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def check_torch_pruning() -> None:
+    """Raises `UsageError` where it is not installed."""
+    if find_spec("torch_pruning") is None:
+        raise UsageError(
+            "compress needs Torch-Pruning, which is not installed: pip install torch-pruning."
+        )
+
+
+def pruned(
+    model: nn.Module, inputs: Inputs, ratio: float, multiple: int, ignored: Sequence[str]
+) -> nn.Module:
+    """A copy, in training, with `ratio` of the channels of each layer gone: those with the smallest
+    weights, in all layers that share them. Widths become multiples of `multiple`, rounded down.
+
+    What makes the results stays as wide as it is, and so do layers that would be narrower than
+    `multiple`, and those that are `ignored`, with all that is in them.
+    """
+    torch_pruning: Any = import_module("torch_pruning")
+    made = copy.deepcopy(model)
+    kept = [*output_layers(made.eval(), inputs), *ignored, *_narrow(made, ratio, multiple)]
+    learns = {name: each.requires_grad for name, each in made.named_parameters()}
+    for parameter in made.parameters():
+        parameter.grad = None
+        parameter.requires_grad_(parameter.is_floating_point())  # dependencies are read backwards
+    with torch.enable_grad():
+        pruner = torch_pruning.pruner.BasePruner(
+            made, inputs.copy(),
+            importance=torch_pruning.importance.GroupMagnitudeImportance(p=2),
+            pruning_ratio=ratio, round_to=multiple,
+            ignored_layers=[made.get_submodule(name) for name in kept],
+            # Its own defaults would keep what they once held.
+            in_channel_groups={}, out_channel_groups={}, num_heads=_heads(made),
+            forward_fn=lambda model, given: given(model), output_transform=tensors_of,
+        )  # fmt: skip
+    pruner.step()
+    for name, parameter in made.named_parameters():
+        parameter.requires_grad_(learns.get(name, True))
+        parameter.grad = None
+    return made.train()
+
+
+def _narrow(model: nn.Module, ratio: float, multiple: int) -> list[str]:
+    """Layers of which less than `multiple` would be left, and then none."""
+    return [
+        name
+        for name, part in model.named_modules()
+        if isinstance(part, _WIDE) and int(_width(part) * (1 - ratio)) < multiple
+    ]
+
+
+def _width(part: Any) -> int:
+    return int(part.out_features if isinstance(part, nn.Linear) else part.out_channels)
+
+
+def _heads(model: nn.Module) -> dict[nn.Module, int]:
+    return {
+        part: part.num_heads for part in model.modules() if isinstance(part, nn.MultiheadAttention)
+    }

@@ -1,0 +1,135 @@
+"""`compress`: a model with fewer channels, if it is faster in milliseconds and as good."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from slipstream.errors import UsageError
+from slipstream.infer.compress.prune import check_torch_pruning, pruned
+from slipstream.infer.compress.result import Compressed, CompressedRow, score_of
+from slipstream.infer.compress.timed import timed
+from slipstream.infer.gates.contract import contract
+from slipstream.infer.gates.metric import Drop, Metric, drop_of, judge, scores_of
+from slipstream.infer.gates.reference import Reference, reference_of
+from slipstream.infer.inputs import inputs_of
+from slipstream.infer.keeping import everything_as_before
+from slipstream.infer.subject import Subject
+
+_DO = "Name the layers that cannot be narrower in ignored."
+
+
+def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
+    model: nn.Module, example_inputs: Any, ratio: float, train_fn: Callable[[nn.Module], Any],
+    metric: Metric, data: Sequence[Any], *, max_drop: float = 0.01, multiple: int = 8,
+    ignored: Sequence[str] = (),
+) -> Compressed:  # fmt: skip
+    """Take `ratio` of the channels out of a model, train what is left, and compare.
+
+    `train_fn(pruned)` trains it in place; it is a copy, and the model itself stays.
+    `metric(model, batch)` gives one score per sample of `data`, higher is better; their mean may
+    drop by `max_drop` at most. `data` must not be what `train_fn` trains with. Then both are timed
+    in turns, and the pruned one is returned only if it is surely faster: fewer operations are often
+    not fewer milliseconds. Widths become multiples of `multiple`. Layers that make the results stay
+    as wide as they are, and so do those with names in `ignored`.
+
+    Needs Torch-Pruning. `distill` is a `train_fn` for when the model itself shall be the teacher.
+
+    >>> from slipstream.infer.compress import compress
+    >>> compress(nn.Linear(8, 2), torch.ones(1, 8), 1.5, print, print, [])
+    Traceback (most recent call last):
+    slipstream.errors.UsageError: ratio is 1.5; expected a share of channels between 0 and 1.
+    """
+    _check(model, ratio, train_fn, multiple, ignored)
+    check_torch_pruning()
+    inputs = inputs_of(example_inputs)
+    before = CompressedRow("the model", "model")
+    after = CompressedRow(f"{ratio:.0%} pruned", "failed")
+    found = Compressed(model, None, [before, after])
+    with everything_as_before(model):
+        model.eval()
+        subject = Subject(model, inputs)
+        reference = reference_of(subject)
+        _count(before, model, subject)
+        scores = scores_of(model, metric, data)
+        before.score = score_of(scores)
+        made, after.why = _pruned(subject, reference, ratio, multiple, ignored)
+        if made is not None:
+            train_fn(made)
+            found.pruned = made.eval()
+            _count(after, made, subject)
+            own = scores_of(made, metric, data)
+            after.score = score_of(own)
+            _compare(found, subject, reference, drop_of(scores, own), max_drop)
+    return found
+
+
+def _pruned(
+    subject: Subject, reference: Reference, ratio: float, multiple: int, ignored: Sequence[str]
+) -> tuple[nn.Module | None, str]:
+    """The pruned model, or why there is none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Torch-Pruning, about parameters outside of layers
+            made = pruned(subject.model, subject.inputs, ratio, multiple, ignored)
+    except Exception as error:
+        return None, f"cannot be pruned: {type(error).__name__}: {error}. {_DO}"
+    if _parameters(made) == _parameters(subject.model):
+        return None, (
+            f"no layer has channels to give: {multiple} or more of them have to be left, and what "
+            "makes the results stays"
+        )
+    why = contract(made.eval(), reference)
+    if why is not None:
+        return None, f"{why}. {_DO}"
+    return made.train(), ""
+
+
+def _compare(
+    found: Compressed, subject: Subject, reference: Reference, drop: Drop, max_drop: float
+) -> None:
+    before, after = found.rows
+    times = timed(subject.model, found.pruned, reference, subject.wait())
+    before.ms, before.speed = times.before_ms, times.noise
+    after.ms, after.speed = times.after_ms, times.speed
+    after.drop = str(drop)
+    why = judge(drop, max_drop)
+    if why is not None:
+        after.state, after.why = "rejected", why
+    elif times.is_surely_faster:
+        assert found.pruned is not None
+        after.state, after.why, found.model = "won", "surely faster, and as good", found.pruned
+    else:
+        after.state = "slower"
+        after.why = (
+            f"not shown to be faster: {times.speed}, more than {times.least:.2f} x is needed"
+        )
+
+
+def _count(row: CompressedRow, model: nn.Module, subject: Subject) -> None:
+    row.parameters = _parameters(model)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        subject.inputs.copy()(model)
+    row.macs = counter.get_total_flops() // 2
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(each.numel() for each in model.parameters())
+
+
+def _check(model: Any, ratio: float, train_fn: Any, multiple: int, ignored: Sequence[str]) -> None:
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    if not 0 < ratio < 1:
+        raise UsageError(f"ratio is {ratio}; expected a share of channels between 0 and 1.")
+    if multiple < 1:
+        raise UsageError(f"multiple is {multiple}; expected 1 or more.")
+    if not callable(train_fn):
+        raise UsageError(f"train_fn is a {type(train_fn).__name__}; expected a function.")
+    names = {name for name, _ in model.named_modules()}
+    for name in ignored:
+        if name not in names:
+            raise UsageError(f"ignored names {name!r}, which is no part of the model.")
