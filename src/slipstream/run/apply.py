@@ -24,6 +24,7 @@ from slipstream.run.fixes import (
     native_pictures,
     parallel_loading,
     saving,
+    shared_lists,
     tf32,
     threads,
     zero_grad,
@@ -34,6 +35,7 @@ FIXES: tuple[Fix, ...] = (
     native_pictures.FIX,
     fast_loader.FIX,
     parallel_loading.FIX,
+    shared_lists.FIX,  # around what starts workers
     file_handles.FIX,
     copies.FIX,
     device_prefetch.FIX,

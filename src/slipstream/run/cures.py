@@ -9,6 +9,7 @@ CURES = {
     "library-threads": "fast-loader",
     "workers-restarted": "fast-loader",
     "no-workers": "parallel-loading",
+    "copy-on-write": "shared-lists",
     "reopened-files": "file-handles",
     "pageable-copy": "non-blocking-copies",
     "blocking-copy": "device-prefetch",

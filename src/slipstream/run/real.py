@@ -21,7 +21,8 @@ PLACE = "slipstream-run-"
 _NEAR_ON_DEVICE = 1e-3
 # These note all that they do.
 _TELLING = (
-    "fast-loader", "device-prefetch", "inference-mode", "contiguous-inputs", "foreach-loops",
+    "fast-loader", "shared-lists", "device-prefetch", "inference-mode", "contiguous-inputs",
+    "foreach-loops",
 )  # fmt: skip
 
 

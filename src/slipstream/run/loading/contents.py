@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from slipstream.run.loading.shared_list import PackedList
+
 _MOST_BYTES = 32 << 20
 
 
@@ -31,6 +33,10 @@ class _Pickler(pickle.Pickler):
     """Copies of tensors and arrays are made before a byte of them is written."""
 
     def reducer_override(self, thing: Any) -> Any:
+        if type(thing) is PackedList:
+            if not thing.is_untouched():
+                raise _TooMuch
+            return int, (id(thing),)  # the same in processes that were forked
         if isinstance(thing, torch.Tensor):
             is_plain = thing.layout is torch.strided and thing.device.type == "cpu"
             if not is_plain or thing.untyped_storage().nbytes() > _MOST_BYTES:

@@ -33,6 +33,7 @@ from slipstream.run.loading.looks import (
     own_values,
     slots_of,
 )
+from slipstream.run.loading.shared_list import PackedList
 
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
                torch.Generator)  # fmt: skip
@@ -110,6 +111,8 @@ class Watch:
             self._visit_code(thing)
         elif isinstance(thing, type):
             self._visit_class(thing)
+        elif kind is PackedList:
+            self._note(thing.is_untouched)
         elif isinstance(thing, _CONTAINERS):
             self._visit_container(thing)
         elif hasattr(kind, "cache_info"):
