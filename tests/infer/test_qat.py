@@ -51,7 +51,7 @@ def pictures(count, seed):
     for image, label in zip(images, labels.tolist(), strict=True):
         width = 1 + label // 2
         stripes = torch.where(torch.arange(8) % (2 * width) < width, 0.8, -0.8)
-        image += stripes[:, None] if label % 2 else stripes[None, :]
+        image.add_(stripes[:, None] if label % 2 else stripes[None, :])
     return images, labels
 
 
