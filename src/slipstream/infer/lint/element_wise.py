@@ -8,7 +8,7 @@ from statistics import median
 
 from slipstream.infer.lint.finding import Checked, Row
 from slipstream.infer.lint.launching import OPERATOR, REPLAYED
-from slipstream.infer.lint.replay import Replay
+from slipstream.infer.lint.replay import Memory, Replay
 from slipstream.infer.lint.shares import checked_share
 from slipstream.infer.lint.trace import Op, Trace
 from slipstream.timing import Call
@@ -44,7 +44,7 @@ class Part:
 
 
 def element_wise_parts(trace: Trace) -> list[Part]:
-    """Those that take most, each with a call on tensors of its own. Left out is what cannot be
+    """Those that take most, each with a call on numbers of its own. Left out is what cannot be
     called alone, so that the share is rather too small than too large.
     """
     equal: dict[Replay, list[Op]] = {}
@@ -52,10 +52,12 @@ def element_wise_parts(trace: Trace) -> list[Part]:
         if op.replay is not None:
             equal.setdefault(op.replay, []).append(op)
     by_time = sorted(equal.items(), key=lambda item: -sum(op.seconds for op in item[1]))
+    most = by_time[:_MOST_PARTS]
+    memory = Memory([replay for replay, _ in most])
     parts = []
-    for number, (replay, ops) in enumerate(by_time[:_MOST_PARTS]):
+    for number, (replay, ops) in enumerate(most):
         try:
-            call = replay.call()
+            call = memory.call(replay)
             call()
         except (RuntimeError, TypeError, MemoryError):
             continue

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from slipstream.errors import UsageError
 from slipstream.infer.inputs import Inputs, inputs_of
@@ -58,7 +59,7 @@ def lint_model(
         tell("the model as a whole")
         subject = Subject(made, inputs)
         with torch.no_grad():
-            whole = time_whole(subject, graph, until)
+            whole = time_whole(subject, graph, until, ignore)
             rules = [rule for rule in LAYER_RULES if rule.name not in ignore]
             seen = Seen(graph, whole.tiny_s)
             compared = compare(rules, seen, whole.model_ms, until, subject.wait(), tell)
@@ -86,6 +87,10 @@ def _parameters(
 def _check(model: Any, seconds: float, ignore: Sequence[str]) -> None:
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    if any(is_lazy(each) for each in model.parameters()):
+        raise UsageError(
+            f"{type(model).__name__} has parameters without a shape. Call it once, then lint it."
+        )
     if not seconds > 0:
         raise UsageError(f"seconds is {seconds}; expected more than 0.")
     if unknown := [name for name in ignore if name not in RULES]:
@@ -108,17 +113,25 @@ def _recorded(model: torch.nn.Module, inputs: Inputs, until: float) -> Trace:
         with torch.no_grad():
             inputs(model)
     except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0][:200]
         raise UsageError(
             f"{type(model).__name__} cannot be called with {input_words(inputs) or 'no input'}: "
-            f"{type(error).__name__}: {first}"
+            f"{type(error).__name__}: {_first_line(error)}"
         ) from None
     call_s = time.monotonic() - started
-    graph = trace(model, inputs)
-    if time.monotonic() + _MANY_CALLS * call_s > until:
-        return graph
-    again = trace(model, inputs)
-    if len(again.ops) == len(graph.ops):
-        for op, other in zip(graph.ops, again.ops, strict=True):
-            op.seconds = min(op.seconds, other.seconds)
+    try:
+        graph = trace(model, inputs)
+        if time.monotonic() + _MANY_CALLS * call_s < until:
+            again = trace(model, inputs)
+            if len(again.ops) == len(graph.ops):
+                for op, other in zip(graph.ops, again.ops, strict=True):
+                    op.seconds = min(op.seconds, other.seconds)
+    except Exception as error:
+        raise UsageError(
+            f"{type(model).__name__} can be called, but not while its operators are recorded: "
+            f"{type(error).__name__}: {_first_line(error)}"
+        ) from None
     return graph
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:200]

@@ -12,6 +12,7 @@ from slipstream.infer.subject import copied
 
 UNUSED = "unused-parameters"
 FROZEN = "never-updated-parameters"
+_QUICK_S = 1.0  # passes are made whatever the limit
 _DO_UNUSED = (
     "Remove them. They are stored, sent and kept by the optimizer, and DistributedDataParallel "
     "has to search for them in each step."
@@ -24,26 +25,26 @@ _DO_FROZEN = (
 
 def unused_parameters(model: torch.nn.Module, inputs: Inputs, until: float) -> Checked:
     """Those that get no gradient from the sum of all floating-point results, neither in training
-    nor in evaluation. Works on copies, and not where that would surely last beyond `until`.
+    nor in evaluation. Works on copies, until about `until`.
     """
     trained = [name for name, each in model.named_parameters() if each.requires_grad]
     if not trained:
         return Checked(UNUSED, "absent", "no parameter is trained")
-    reached: set[str] = set()
-    failures = []
+    unused, failures = trained, []
     for training in (True, False):
         started = time.monotonic()
         try:
-            reached |= _reached(model, inputs, training)
+            reached = _reached(model, inputs, training)
+            unused = [name for name in unused if name not in reached]
         except Exception as error:  # a batch of one in training, a result that has no gradient
             failures.append(str(error).strip().split("\n")[0][:120])
-        if 2 * time.monotonic() - started > until and training:
-            return Checked(UNUSED, "unmeasured", "no time was left for the backward passes")
+        if not unused:
+            return Checked(UNUSED, "nothing", f"all of {len(trained)} parameters get a gradient")
+        now = time.monotonic()
+        if training and now - started > _QUICK_S and now + (now - started) > until:
+            return Checked(UNUSED, "unmeasured", "no time was left for a second backward pass")
     if len(failures) == 2:
         return Checked(UNUSED, "unmeasured", f"a backward pass failed: {failures[1]}")
-    unused = [name for name in trained if name not in reached]
-    if not unused:
-        return Checked(UNUSED, "nothing", f"all of {len(trained)} parameters get a gradient")
     return Checked(
         UNUSED,
         "finding",

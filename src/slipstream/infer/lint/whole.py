@@ -1,6 +1,7 @@
 """The model as a whole: how long a call takes, and what part of it is not computing in layers."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -11,6 +12,7 @@ from slipstream.infer.subject import Subject
 from slipstream.timing import Call, time_in_turns
 
 _PART = 0.25  # of the time that is left
+_SHORT_S = 1.0
 _LEAST_CALLS = 8  # that timing in turns makes, however long they take
 
 
@@ -23,9 +25,10 @@ class Whole:
     tiny_s: dict[str, float]
 
 
-def time_whole(subject: Subject, trace: Trace, until: float) -> Whole:
+def time_whole(subject: Subject, trace: Trace, until: float, ignore: Sequence[str] = ()) -> Whole:
     """Time a call of the model in turns with its element-wise operators, alone, and with operators
-    on single numbers. Gradients are off where this is called.
+    on single numbers. Shares that are ignored get less time. Gradients are off where this is
+    called.
     """
     left = until - time.monotonic()
     once_s = _once(subject)
@@ -33,12 +36,15 @@ def time_whole(subject: Subject, trace: Trace, until: float) -> Whole:
         why = f"a call takes {once_s:.1f} s: there was no time to time it in turns"
         shares = [Checked(rule, "unmeasured", why) for rule in (element_wise.RULE, launching.RULE)]
         return Whole(1e3 * once_s, shares, {})
-    parts = element_wise.element_wise_parts(trace)
+    parts = [] if element_wise.RULE in ignore else element_wise.element_wise_parts(trace)
     tiny = launching.tiny_calls(subject.device)
     calls: dict[str, Call] = {"model": lambda: subject.inputs(subject.model), **tiny}
     calls |= {part.key: part.call for part in parts}
     why_not = _add_graph(calls, subject)
-    taken = time_in_turns(calls, seconds=_PART * left, wait=subject.wait())
+    seconds = _PART * left
+    if {element_wise.RULE, launching.RULE} <= set(ignore):
+        seconds = min(seconds, _SHORT_S)
+    taken = time_in_turns(calls, seconds=seconds, wait=subject.wait())
     launch = launching.launch_share(trace, taken)
     if why_not:
         launch = Checked(launching.RULE, "unmeasured", why_not)
