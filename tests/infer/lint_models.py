@@ -27,17 +27,31 @@ class SideBySide(nn.Module):
 
 
 class Branches(nn.Module):
-    """Two ways with layers of different kernels that meet in a sum."""
+    """Ways with layers of different kernels that meet in one tensor."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, 16, 1)
         self.short = nn.Conv2d(16, 16, 1)
         self.long = nn.Sequential(nn.Conv2d(16, 8, 1), nn.ReLU(), nn.Conv2d(8, 16, 3, padding=1))
+        self.pooled = nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.Conv2d(16, 8, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.first(x))
-        return self.short(x) + self.long(x)
+        return torch.cat([self.short(x), self.long(x), self.pooled(x)], 1)
+
+
+class Residual(nn.Module):
+    """Three layers and a shortcut with one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main = nn.Sequential(nn.Conv2d(16, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 32, 1))
+        self.shortcut = nn.Conv2d(16, 32, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(x)
+        return self.main(x) + self.shortcut(x)
 
 
 class Activations(nn.Module):

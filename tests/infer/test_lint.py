@@ -3,6 +3,7 @@
 import copy
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,10 +191,11 @@ def made_report() -> Report:
         now_ms=1.08, flops=100, others=[Other("dense, 8 -> 12", 0.54, 101, Ratio(2.0, 1.9, 2.1))],
         best="dense, 8 -> 12", gain_ms=6.48, gain_low_ms=6.1, gain_high_ms=6.8,
     )  # fmt: skip
+    late = Row("3x3 convolution", state="unmeasured", why="no time was left")
     checked = [
         Checked("grouped-convolution", "finding", "They are slower. " * 9, "Do less. " * 12,
-                6.48, 6.1, 6.8, 0.07, [row] * 6),
-        Checked("odd-channels", "nothing", "", "", 0.0, 0.0, 0.0, 0.0, [row, row, row]),
+                6.48, 6.1, 6.8, 0.07, [*(replace(row) for _ in range(5)), late]),
+        Checked("odd-channels", "nothing", "", "", 0.0, 0.0, 0.0, 0.0, [row, replace(row)]),
         Checked("launch-bound", "unmeasured", "a call takes 9.0 s: there was no time"),
         Checked("bias-before-norm", "absent", "no bias before a batch or instance norm"),
     ]  # fmt: skip
@@ -206,7 +208,7 @@ def test_the_text_is_eighty_columns_wide() -> None:
     assert "92.4 ms a call in evaluation, 4.1 GFLOPs in 212 operators" in text
     assert "grouped-convolution: 6.48 ms (6.1 to 6.8), 7 % of a call" in text
     assert "12 x 1.08 ms; dense, 8 -> 12: 12 x 0.54 ms, 2.00 x (1.90 to 2.10)" in text
-    assert "2 more; --json has all" in text
+    assert "2 more (1 not measured: no time was left); --json has all" in text
     titles = ["1 finding.", "Checked, nothing to gain", "Not measured", "Not in this model"]
     places = [text.index(title) for title in titles]
     assert places == sorted(places)

@@ -50,7 +50,7 @@ def test_a_layer_is_recorded_as_torch_counts_it(module: nn.Module, shape: tuple[
     assert op.module == "1"
     assert op.layer.has_bias == (module.bias is not None)
     flops = counted(lambda: model(x))
-    assert op.layer.flops == flops
+    assert op.layer.flops == op.flops == flops
     assert counted(call_of([op.layer])) == flops, "the same when it is called alone"
 
 
@@ -132,25 +132,28 @@ def test_layers_on_the_same_input_in_branches_and_in_a_row() -> None:
 
     graph = recorded(lint_models.Branches(), torch.randn(1, 3, 8, 8))
     assert names(on_same_input(graph)) == [["short", "long.0"]]
-    assert names(branches(graph)) == [["short", "long.0", "long.2"]]
+    assert names(branches(graph)) == [["short", "long.0", "long.2", "pooled.1"]]
     assert names(rows(graph)) == [["long.0", "long.2"]]
+
+    graph = recorded(lint_models.Residual(), torch.randn(1, 16, 8, 8))
+    assert names(branches(graph)) == names(on_same_input(graph)) == []
 
     chain = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4), nn.Linear(4, 4))
     [block] = rows(recorded(chain, torch.randn(2, 8)))
     assert [layer_of(op).out_channels for op in block] == [8, 4, 4]
 
 
-def test_halves_of_a_tensor_are_not_the_same_input() -> None:
-    class Halves(nn.Module):
+def test_parts_of_a_tensor_are_not_the_same_input() -> None:
+    class Parts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            left, right = (x + 1).chunk(2, 1)
-            return self.one(left) + self.two(right)
+            parts = (x + 1).chunk(3, 1)
+            return torch.cat([f(part) for f, part in zip(self.layers, parts, strict=True)])
 
-    graph = recorded(Halves(), torch.randn(2, 8))
+    graph = recorded(Parts(), torch.randn(2, 12))
     assert on_same_input(graph) == []
     assert len(branches(graph)) == 1
 

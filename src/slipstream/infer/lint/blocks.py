@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from slipstream.infer.lint.layer import Layer
 from slipstream.infer.lint.trace import Op, Trace
 
+_MANY_WAYS = 3
+_MANY_LAYERS = 5
 _COPIES = ("clone", "contiguous", "_to_copy", "copy")
 
 Block = tuple[Op, ...]
@@ -41,8 +43,9 @@ def on_same_input(trace: Trace) -> list[Block]:
 
 
 def branches(trace: Trace) -> list[Block]:
-    """Layers between a tensor that several operators read and the operator where two or more of
-    the ways from there meet again, each with a layer of its own.
+    """Layers between a tensor that several operators read and the operator where the ways from
+    there meet again: three ways or more with layers, or two with five layers. A shortcut with one
+    layer beside the three of a residual block is none.
     """
     consumers = trace.consumers()
     found = []
@@ -55,8 +58,9 @@ def branches(trace: Trace) -> list[Block]:
             if layers and end is not None:
                 ways.setdefault(end, []).append(layers)
         for meeting in ways.values():
-            if len(meeting) > 1:
-                found.append(tuple(op for layers in meeting for op in layers))
+            block = tuple(op for layers in meeting for op in layers)
+            if len(meeting) >= _MANY_WAYS or (len(meeting) > 1 and len(block) >= _MANY_LAYERS):
+                found.append(block)
     return found
 
 

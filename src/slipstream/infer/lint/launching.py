@@ -61,6 +61,8 @@ def launch_share(trace: Trace, taken: Mapping[str, list[float]]) -> Checked:
     if GRAPHED in taken:
         saved = [m - g for m, g in zip(taken["model"], taken[GRAPHED], strict=True)]
         return checked_share(RULE, taken["model"], saved, _LEAST_SHARE, (_SAYS, _DO, []))
+    if not trace.computing:
+        return Checked(RULE, "absent", "no operators")
     counts = _counts(trace)
     totals = [
         sum(count * taken[kind][number] for kind, count in counts.items())

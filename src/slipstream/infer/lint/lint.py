@@ -66,7 +66,7 @@ def lint_model(
     checked = [*compared, *(one for one in whole.shares if one.rule not in ignore), *checked]
     for row in (row for one in checked for row in one.rows if row.where):
         row.source = source_of(model, row.where[0][0])
-    gflops = sum(op.layer.flops for op in graph.ops if op.layer) / 1e9
+    gflops = sum(op.flops for op in graph.ops) / 1e9
     return Report(
         type(model).__name__, device_words(subject.device), input_words(inputs), whole.model_ms,
         len(graph.computing), gflops, time.monotonic() - started, checked,

@@ -53,7 +53,7 @@ def _finding(found: Checked) -> Iterator[str]:
     shown = [row for row in found.rows if row.state != "small"]
     for row in shown[:_ROWS]:
         yield from _row(row, "  ")
-    yield from _more(found.rows, min(len(shown), _ROWS))
+    yield from _more(found.rows, shown[:_ROWS])
     yield from _wrap(f"What helps: {found.do}", "  ")
 
 
@@ -70,12 +70,15 @@ def _rest(checked: Checked) -> Iterator[str]:
     yield f"  {checked.rule}"
     for row in measured[:_FEW_ROWS]:
         yield from _row(row, "  ")
-    yield from _more(checked.rows, min(len(measured), _FEW_ROWS))
+    yield from _more(checked.rows, measured[:_FEW_ROWS])
 
 
-def _more(rows: Sequence[Row], shown: int) -> Iterator[str]:
-    if len(rows) > shown:
-        yield f"  - {len(rows) - shown} more; --json has all"
+def _more(rows: Sequence[Row], shown: Sequence[Row]) -> Iterator[str]:
+    rest = [row for row in rows if not any(row is each for each in shown)]
+    if rest:
+        left_out = sum(row.state == "unmeasured" for row in rest)
+        words = f" ({left_out} not measured: no time was left)" if left_out else ""
+        yield f"  - {len(rest)} more{words}; --json has all"
 
 
 def _row(row: Row, indent: str) -> Iterator[str]:

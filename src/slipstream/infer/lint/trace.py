@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from slipstream.infer.inputs import Inputs
@@ -55,6 +56,7 @@ class Op:
     layer: Layer | None = None
     replay: Replay | None = None
     seconds: float = 0.0
+    flops: int = 0
     from_input: bool = False
 
 
@@ -163,6 +165,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.clocks.append((op, elapsed()))
         results = tensors_of(made)
         op.numel = results[0].numel() if results else 0
+        if count := flop_registry.get(func._overloadpacket):
+            op.flops = int(count(*args, **kwargs, out_val=made))
         for tensor in results:
             self.origins[tensor] = len(self.trace.ops)
         self.trace.ops.append(op)
@@ -192,12 +196,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return op
 
     def _linear(self, name: str, args: Any) -> Layer | None:
-        """A product with a parameter."""
+        """A product with a matrix; one of many matrices with many others is attention's."""
         rows, weight = args[_PRODUCTS[name]], args[_PRODUCTS[name] + 1]
-        if self.origins.get(weight) != _PARAMETER or not rows.numel():
+        if not rows.numel():
             return None
-        if name == "bmm" and weight.stride(0) != 0:
-            return None  # another matrix for each
+        if name == "bmm" and (self.origins.get(weight) != _PARAMETER or weight.stride(0) != 0):
+            return None
         has_bias = name == "addmm" or (len(args) > 2 and args[2] is not None)
         return linear_layer(rows, weight.shape[0 if name == "linear" else -1], has_bias)
 

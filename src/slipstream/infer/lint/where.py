@@ -13,9 +13,10 @@ def source_of(model: torch.nn.Module, name: str) -> str | None:
     """Class, file and line of the nearest module, from the named one upwards, that is not torch's
     own; None if there is none, or its source is not known.
     """
+    kinds = {each: type(part) for each, part in model.named_modules()}
     parts = name.split(".") if name else []
     for depth in range(len(parts), -1, -1):
-        kind = type(model.get_submodule(".".join(parts[:depth])))
+        kind = kinds.get(".".join(parts[:depth]), torch.nn.Module)
         if kind.__module__.split(".")[0] == "torch":
             continue
         try:
