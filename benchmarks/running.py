@@ -55,7 +55,20 @@ class Case:
     is_input_bound: bool = False
 
 
-_IMAGENET = ("photos", "--size", "224", "-b", "32", "--dummy", "--epochs", "20", "-p", "10")
+_IMAGENET = (
+    "photos",
+    "--size",
+    "224",
+    "-b",
+    "32",
+    "--dummy",
+    "--epochs",
+    "20",
+    "-p",
+    "10",
+    "--stem",
+    "8",
+)
 _TOKENS = (
     "--batch_size=12", "--block_size=64", "--n_layer=4", "--n_head=4", "--n_embd=128",
     "--gradient_accumulation_steps=1", "--eval_interval=2000", "--max_iters=4000", "--dropout=0.0",

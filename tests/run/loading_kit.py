@@ -97,9 +97,12 @@ class Compared:
 
 
 def check_equal(use: Callable[[], Any], *, at_least: int) -> Compared:
-    compared = Compared(use)
-    assert compared.fixed == compared.plain
-    assert not compared.failures
+    for _ in range(3):  # on a busy machine the other process may come too late to deliver much
+        compared = Compared(use)
+        assert compared.fixed == compared.plain
+        assert not compared.failures
+        if compared.delivered >= at_least:
+            break
     assert compared.delivered >= at_least, compared.notes
     return compared
 

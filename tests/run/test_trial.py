@@ -89,7 +89,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) 
             assert running.poll() is None
             time.sleep(0.1)
         running.send_signal(number)
-        assert running.wait(30) == 128 + number
+        assert running.wait(100) == 128 + number
     finally:
         running.kill()
         running.wait()

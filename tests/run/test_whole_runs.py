@@ -125,7 +125,10 @@ print("wrapped", hasattr(torch.nn.Module.zero_grad, "__wrapped__"))
 print("keeps", os.environ.get("MIMALLOC_PURGE_DELAY"), "hash", hash("a"), "pid", os.getpid())
 """,
     )
-    done, result = run(tmp_path, "--only", "zero-grad", script=sick)
+    for _ in range(3):  # in a trial the fix may be slower by chance
+        done, result = run(tmp_path, "--only", "zero-grad", script=sick)
+        if "'why': 'slower" not in str(result["fixes"]):
+            break
     assert done.returncode == 0, done.stderr
     assert state_of(result, "zero-grad") == "undone"
     assert "the run itself was not as its trials: loss of backward pass 1" in str(result["fixes"])

@@ -30,6 +30,7 @@ parser.add_argument("--resume", default="", type=str, metavar="PATH")
 parser.add_argument("-e", "--evaluate", action="store_true")
 parser.add_argument("--seed", default=None, type=int)
 parser.add_argument("--size", default=32, type=int, help="side of the crops")
+parser.add_argument("--stem", default=2, type=int, help="stride of the first convolution")
 parser.add_argument("--dummy", action="store_true", help="validate on a part of the training set")
 
 best_acc1 = 0
@@ -46,9 +47,10 @@ def main():
     main_worker("cuda" if torch.cuda.is_available() else "cpu", args)
 
 
-def build_model():
+def build_model(stem):
+    side = max(3, stem)
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, stride=2, padding=1, bias=False),
+        nn.Conv2d(3, 16, side, stride=stem, padding=side // 2, bias=False),
         nn.BatchNorm2d(16),
         nn.ReLU(inplace=True),
         nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False),
@@ -62,7 +64,7 @@ def build_model():
 
 def main_worker(device, args):
     global best_acc1  # noqa: PLW0603
-    model = build_model().to(device)
+    model = build_model(args.stem).to(device)
     criterion = nn.CrossEntropyLoss().to(device)
     optimizer = torch.optim.SGD(
         model.parameters(), args.lr, momentum=args.momentum, weight_decay=args.weight_decay
