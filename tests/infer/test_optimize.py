@@ -140,6 +140,33 @@ def test_what_fails_is_a_row(only: Any) -> None:
     assert found.name == "quick"
 
 
+def test_one_that_keeps_memory_is_rejected(only: Any) -> None:
+    def hoards(model: nn.Module) -> Any:
+        kept = []
+
+        def call(x: torch.Tensor) -> torch.Tensor:
+            kept.append(torch.ones(1_000_000))
+            return model.layer(x)
+
+        return call
+
+    def fills_a_cache(model: nn.Module) -> Any:
+        cache: list[torch.Tensor] = []
+
+        def call(x: torch.Tensor) -> torch.Tensor:
+            if len(cache) < 20:
+                cache.append(torch.ones(2_000_000))
+            return model.layer(x)
+
+        return call
+
+    only(engine("hoards", hoards), engine("fills a cache", fills_a_cache))
+    found = slipstream.optimize_model(Slow(0.01), EXAMPLE)
+    assert row(found, "hoards").state == "rejected"
+    assert "MB more with each call" in row(found, "hoards").why
+    assert found.name == "fills a cache"
+
+
 def test_fewer_bits_win_only_where_they_are_admitted(only: Any) -> None:
     def half(model: nn.Module) -> Any:
         return lambda x: model.layer(x).bfloat16().float()

@@ -1,5 +1,6 @@
 """The search: stage by stage, each on the best of the one before, for as long as there is time."""
 
+import itertools
 import logging
 import time
 import warnings
@@ -17,6 +18,7 @@ from slipstream.infer.gates.metric import Metric, drop_of, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import Reference, ask
 from slipstream.infer.keeping import TookTooLong, at_most
+from slipstream.infer.memory import kept_by_calls, peak_mb, used_mb
 from slipstream.infer.row import Row
 from slipstream.infer.subject import Subject
 from slipstream.timing import Ratio, ratio_of, time_in_turns
@@ -168,18 +170,23 @@ class Search:
 
     def _screen(self, row: Row, model: torch.nn.Module) -> str | None:
         compiled = _compiled_graphs()
-        calls = {"model": self._call(self.subject.model), "variant": self._call(model)}
+        device = self.subject.device
+        counted, count = _counting(self._call(model))
+        before = used_mb(device)
+        calls = {"model": self._call(self.subject.model), "variant": counted}
         taken = time_in_turns(calls, seconds=_SCREEN_S, wait=self.subject.wait())
+        grown = used_mb(device) - before
         row.speed = ratio_of(taken["model"], taken["variant"])
         row.ms = 1e3 * sorted(taken["variant"])[len(taken["variant"]) // 2]
         if _compiled_graphs() != compiled:
             return "was compiled again while it was timed"
-        return None
+        row.peak_mb = peak_mb(counted, device)
+        return kept_by_calls(counted, count(), grown, device)
 
     def _call(self, model: Any) -> Callable[[], object]:
         """Calls with inputs that take turns, so that none is the one that is in a cache."""
         inputs = [answer.inputs.copy() for answer in self.reference.answers]
-        turn = iter(range(10**12))
+        turn = itertools.count()
 
         def call() -> object:
             with torch.no_grad():
@@ -244,6 +251,16 @@ class Search:
                 row.why = f"{best / row.speed.value:.2f} times as long as the fastest"
             else:
                 row.state, row.why = "slower", "not shown to be faster than the model"
+
+
+def _counting(call: Callable[[], object]) -> tuple[Callable[[], object], Callable[[], int]]:
+    count = itertools.count()
+
+    def counted() -> object:
+        next(count)
+        return call()
+
+    return counted, lambda: next(count)
 
 
 def _median(seconds: list[float]) -> float:
