@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from slipstream.store.dataset import open_dataset
     from slipstream.timer import Timer
     from slipstream.train.step import TrainStep
+    from slipstream.train.tune import tune_step
 
     __version__: str
 
@@ -36,6 +37,7 @@ __all__ = [
     "pack_dataset",
     "prefetch_to_device",
     "speed_up",
+    "tune_step",
     "watch",
 ]
 
@@ -52,6 +54,7 @@ _MODULES = {
     "pack_dataset": "slipstream.pack.pack",
     "prefetch_to_device": "slipstream.loader.prefetch",
     "speed_up": "slipstream.run.speed_up",
+    "tune_step": "slipstream.train.tune",
     "watch": "slipstream.doctor.watch",
 }
 

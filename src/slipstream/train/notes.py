@@ -1,0 +1,24 @@
+"""What has to be said beside the table of a recipe."""
+
+from collections.abc import Iterator
+
+import torch
+
+from slipstream.train.judge import Judge
+
+
+def notes_of(judge: Judge) -> Iterator[str]:
+    """One line each: what was compared with what, and what is not in the times."""
+    subject = judge.subject
+    if judge.has_compared:
+        if not judge.reference.is_double:
+            yield "The step has no double precision: gradients were compared with its own."
+        if judge.reference.draws:
+            yield "The step draws random numbers; compiled code draws others than torch."
+    if not subject.model.training:
+        yield "The model is in evaluation mode, and was tuned so."
+    if subject.device.type == "cuda":
+        states = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+        products, convolutions = ("on" if state else "off" for state in states)
+        yield f"TF32 as written: {products} for matrix products, {convolutions} for convolutions."
+    yield "Batches were made before: loading of data is not in these times."

@@ -1,0 +1,38 @@
+"""The table of a recipe, as text."""
+
+from collections.abc import Sequence
+from io import StringIO
+
+from slipstream.train.row import Row
+
+_ORDER = ("won", "step", "kept", "passed", "slower", "rejected", "failed", "skipped")
+_RIGHT = ("faster", "ms", "samples/s", "error", "peak MB")
+_WIDTH = 120
+
+
+def table_of(rows: Sequence[Row], width: int = _WIDTH) -> str:
+    """What was kept first, and below it all others with a reason."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in (*_RIGHT, "step", "", "why"):
+        right = name in _RIGHT
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "why")
+    for row in sorted(rows, key=lambda row: _ORDER.index(row.state)):
+        table.add_row(*_cells(row))
+    out = StringIO()
+    Console(file=out, width=width, color_system=None).print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    numbers = (
+        (row.speed and row.speed.value, "{:.2f} x"),
+        (row.ms, "{:.3g}"),
+        (row.samples_per_s, "{:,.0f}"),
+        (row.error, "{:.0e}"),
+        (row.peak_mb, "{:,.0f}"),
+    )
+    shown = tuple("" if value is None else form.format(value) for value, form in numbers)
+    return *shown, row.name, {"step": "as it is"}.get(row.state, row.state), row.why

@@ -1,0 +1,100 @@
+"""A step that is tried: on copies, from a start to which it can be put back."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from slipstream.timing import Ratio, ratio_of, time_in_turns
+from slipstream.train.choices import Choices
+from slipstream.train.memory import Peak, peak_of
+from slipstream.train.snapshot import Snapshot
+from slipstream.train.subject import Subject
+
+_SEGMENTS = 3
+_LOOKS = 5
+_LOOKING_S = 1.0
+
+
+class Trial:
+    """`build_s`: seconds until the first step was over, less those of another."""
+
+    def __init__(self, subject: Subject, choices: Choices) -> None:
+        self.subject, self.choices = subject, choices
+        self.step = subject.build(choices)
+        self.start = Snapshot(self.step)
+        self._turn = 0
+        first = self._timed()
+        self.step_s = self._typical_s()
+        self.build_s = max(0.0, first - self.step_s)
+        self.start.restore()
+
+    def call(self) -> torch.Tensor:
+        """One step on the next batch."""
+        batches = self.subject.usual
+        self._turn += 1
+        return self.step(batches[self._turn % len(batches)])
+
+    def peak(self) -> Peak:
+        """Memory of a step; the model is put back."""
+        self.call()
+        found = peak_of(self.call, self.subject.device)
+        self.start.restore()
+        return found
+
+    def _typical_s(self) -> float:
+        """The fastest of a few: what else runs on the machine makes single ones slow."""
+        found = [self._timed()]
+        while len(found) < _LOOKS and sum(found) < _LOOKING_S:
+            found.append(self._timed())
+        return min(found)
+
+    def _timed(self) -> float:
+        wait = self.subject.wait
+        start = time.perf_counter()
+        self.call()
+        if wait is not None:
+            wait()
+        return time.perf_counter() - start
+
+
+class Times:
+    """Seconds of steps of several trials, taken in turns from the same start. The first one runs
+    twice in every round: what differs between the two is noise.
+    """
+
+    def __init__(self, trials: Mapping[str, Trial], seconds: float) -> None:
+        self._first = next(iter(trials))
+        self._taken: dict[str, list[float]] = {name: [] for name in (*trials, "again")}
+        own = trials[self._first]
+        calls: dict[str, Any] = {name: trial.call for name, trial in trials.items()}
+        rounds_s = 8 * sum(trial.step_s for trial in (*trials.values(), own))
+        segments = max(1, min(_SEGMENTS, int(seconds / max(rounds_s, 1e-9))))
+        for segment in range(segments):
+            for trial in trials.values():
+                trial.start.restore()
+            taken = time_in_turns(
+                {**calls, "again": own.call},
+                seconds=seconds / segments, wait=own.subject.wait, seed=segment,
+            )  # fmt: skip
+            for name, found in taken.items():
+                self._taken[name] += found
+            if len(trials) > 1 and all(self.speed(name).high < 1 for name in list(trials)[1:]):
+                break  # only ever to give up: who looks until something is faster will find it
+        for trial in trials.values():
+            trial.start.restore()
+
+    def speed(self, name: str) -> Ratio:
+        """How many times faster than the first."""
+        return ratio_of(self._taken[self._first], self._taken[name])
+
+    @property
+    def noise(self) -> float:
+        """How far from 1 the first may be from itself."""
+        found = self.speed("again")
+        return max(found.high - 1, 1 - found.low)
+
+    def step_s(self, name: str) -> float:
+        """The median."""
+        return sorted(self._taken[name])[len(self._taken[name]) // 2]

@@ -1,0 +1,338 @@
+"""`tune_step`: what is faster and the same stays, everything else is a row with its reason."""
+
+import copy
+import json
+import random
+import subprocess
+import sys
+import textwrap
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import slipstream
+from slipstream.errors import UsageError
+from slipstream.train.recipe import Recipe
+from slipstream.train.row import Row
+from tests.train.odd import SLOW_S, Odd, halved, odd_batches
+from tests.train.small import adamw, cross_entropy, losses_of, net, rows, same_bits, sgd
+
+SWITCH = "channels-last"
+
+
+def tune(model: nn.Module, **options: Any) -> Recipe:
+    given = {"only": [SWITCH], "budget_s": 12.0, **options}
+    return slipstream.tune_step(model, cross_entropy, sgd(model), odd_batches(), **given)
+
+
+def row_of(recipe: Recipe, name: str = SWITCH) -> Row:
+    [row] = [row for row in recipe.rows if row.name == name]
+    return row
+
+
+def test_what_is_faster_and_the_same_is_kept() -> None:
+    model = Odd()
+    recipe = tune(model)
+    assert recipe.choices.channels_last
+    assert recipe.is_changed
+    assert recipe.name == SWITCH
+    assert row_of(recipe).state == "won"
+    assert recipe.speed.low > 1.5
+    assert recipe.curve is not None
+    assert recipe.curve.verdict == "equivalent"
+    shown = str(recipe)
+    assert "channels-last: " in shown
+    assert "loading of data is not in these times" in shown
+    assert "losses inside the band of 4 runs" in shown
+    assert json.loads(json.dumps(recipe.as_dict()))["choices"]["channels_last"] is True
+    step = recipe.apply(model, sgd(model), cross_entropy, ema=0.5)
+    assert step.choices.channels_last
+    assert step.choices.ema == 0.5
+
+
+def test_the_recipe_and_its_code_train_the_same() -> None:
+    recipe = tune(Odd())
+    model, own = Odd(), Odd()
+    space: dict[str, Any] = {}
+    exec(recipe.to_code(), space)
+    step = recipe.apply(model, sgd(model), cross_entropy)
+    plain = space["make_step"](own, sgd(own), cross_entropy)
+    assert losses_of(step, odd_batches()) == losses_of(plain, odd_batches())
+    assert same_bits(model.state_dict(), own.state_dict())
+
+
+def rejected(change: Any, slow_s: float = SLOW_S) -> Row:
+    recipe = tune(Odd(slow_s, change=change))
+    assert not recipe.is_changed
+    assert recipe.curve is None
+    assert "Nothing is surely faster" in str(recipe)
+    return row_of(recipe)
+
+
+def test_wrong_gradients_with_a_right_loss_are_rejected() -> None:
+    row = rejected(halved)
+    assert row.state == "rejected"
+    assert "gradient is off by" in row.why
+
+
+def test_a_wrong_loss_is_rejected() -> None:
+    row = rejected(lambda features: features * 1.001)
+    assert row.state == "rejected"
+    assert "its loss is" in row.why
+
+
+def test_a_candidate_that_gives_nan_is_a_row() -> None:
+    row = rejected(lambda features: features * float("nan"))
+    assert (row.state, row.why) == ("rejected", "its loss is nan")
+
+
+def test_a_gradient_that_is_no_number_is_a_row() -> None:
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, features: torch.Tensor) -> torch.Tensor:
+            return features.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * float("inf")
+
+    row = rejected(Broken.apply)
+    assert row.state == "rejected"
+    assert "are no numbers" in row.why
+
+
+def test_a_candidate_that_raises_is_a_row() -> None:
+    def fail(features: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no such layout\nand more")
+
+    row = rejected(fail)
+    assert (row.state, row.why) == ("failed", "ValueError: no such layout")
+
+
+def test_a_candidate_without_memory_is_a_row() -> None:
+    def fail(features: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    row = rejected(fail)
+    assert row.state == "failed"
+    assert "OutOfMemoryError: CUDA out of memory" in row.why
+
+
+def test_a_candidate_that_leaks_is_a_row() -> None:
+    kept = []
+
+    def leak(features: torch.Tensor) -> torch.Tensor:
+        kept.append(torch.ones(1 << 20))  # four megabytes
+        return features
+
+    row = rejected(leak, slow_s=0.06)
+    assert row.state == "failed"
+    assert "every step keeps 4.2 MB" in row.why
+
+
+def test_buffers_that_are_not_updated_are_rejected() -> None:
+    class Forgetful(Odd):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            before = self.norm.running_mean.clone() if self.norm.running_mean is not None else None
+            found = super().forward(images)
+            if images.stride(1) == 1 and before is not None:
+                self.norm.running_mean = before
+            return found
+
+    recipe = tune(Forgetful())
+    assert row_of(recipe).state == "rejected"
+    assert "buffer norm.running_mean" in row_of(recipe).why
+
+
+@pytest.mark.parametrize(("slow_s", "fast_s"), [(0.01, 0.01), (0.01, 0.0101), (0.01, 0.0099)])
+def test_what_is_as_fast_does_not_win(slow_s: float, fast_s: float) -> None:
+    recipe = tune(Odd(slow_s, fast_s))
+    assert not recipe.is_changed
+    assert row_of(recipe).state == "slower"
+    assert row_of(recipe).why.startswith("not surely faster: ")
+    assert (recipe.speed.low, recipe.speed.high) == (1.0, 1.0)
+
+
+def test_what_is_far_slower_is_not_looked_at() -> None:
+    recipe = tune(Odd(0.002, 0.05))
+    assert row_of(recipe).state == "slower"
+    assert "times slower; nothing was compared" in row_of(recipe).why
+
+
+def test_a_candidate_that_hangs_is_a_row() -> None:
+    """In a process of its own: the alarm of this one is the time limit of the test."""
+    script = """
+        import time, torch, slipstream
+        from tests.train.odd import Odd, odd_batches
+        from tests.train.small import cross_entropy, sgd
+
+        def hang(features):
+            while True:
+                time.sleep(0.01)
+
+        if __name__ == "__main__":
+            model = Odd(change=hang)
+            recipe = slipstream.tune_step(
+                model, cross_entropy, sgd(model), odd_batches(),
+                only=["channels-last"], budget_s=6.0,
+            )
+            print([(row.name, row.state, row.why) for row in recipe.rows])
+    """
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=False, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "('channels-last', 'failed', 'not done after" in done.stdout
+    assert time.monotonic() - start < 60
+
+
+def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    return copy.deepcopy(
+        [
+            model.state_dict(),
+            optimizer.state_dict(),
+            [None if one.grad is None else one.grad for one in model.parameters()],
+            [part.training for part in model.modules()],
+            [one.stride() for one in model.parameters()],
+            torch.get_rng_state(),
+            random.getstate(),
+            [str(each) for each in np.random.get_state()],
+            torch.get_num_threads(),
+            torch.backends.cudnn.benchmark,
+            torch.backends.cudnn.allow_tf32,
+            torch.backends.cuda.matmul.allow_tf32,
+            torch.is_grad_enabled(),
+        ]
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("change", [lambda features: features, halved])
+def test_nothing_of_the_callers_changes(change: Any) -> None:
+    """Neither where a switch is kept, nor where it is refused; in the middle of a training."""
+    model = Odd(0.004, 0.001, change)
+    model.out.eval()
+    optimizer = sgd(model)
+    for batch in odd_batches()[:2]:
+        cross_entropy(model, batch).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    batches = odd_batches()
+    given = copy.deepcopy(batches)
+    before = state_of(model, optimizer)
+    with torch.no_grad():
+        slipstream.tune_step(
+            model, cross_entropy, optimizer, batches,
+            only=[SWITCH, "fused", "foreach", "zeroed gradients", "bf16"], accuracy="mixed",
+            budget_s=20.0, clip_norm=1.0,
+        )  # fmt: skip
+    assert same_bits(state_of(model, optimizer), before)
+    assert same_bits(batches, given)
+
+
+def test_an_optimizer_with_a_scheduler_stays_its_own() -> None:
+    model = Odd()
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    before = state_of(model, optimizer)
+    slipstream.tune_step(model, cross_entropy, optimizer, odd_batches(), only=[SWITCH], budget_s=9)
+    assert same_bits(state_of(model, optimizer), before)
+    assert scheduler.last_epoch == 0
+
+
+def test_fewer_bits_are_measured_and_kept_only_if_admitted() -> None:
+    class Sleepy(nn.Module):
+        """Slow unless it computes with fewer bits."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = net()
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.layers(inputs)
+            time.sleep(0.015 if found.dtype == torch.float32 else 0.001)
+            return found
+
+    def found(accuracy: Any) -> Recipe:
+        model = Sleepy()
+        return slipstream.tune_step(
+            model, cross_entropy, adamw(model), rows(), only=["bf16"], accuracy=accuracy,
+            budget_s=12.0,
+        )  # fmt: skip
+
+    exact = found("exact")
+    assert not exact.is_changed
+    assert row_of(exact, "bf16").state == "passed"
+    assert row_of(exact, "bf16").why == "not admitted: accuracy='mixed' would"
+    mixed = found("mixed")
+    assert mixed.choices.precision == "bf16"
+    assert mixed.curve is not None
+    assert mixed.curve.verdict == "equivalent"
+    short = slipstream.tune_step(
+        (model := Sleepy()), cross_entropy, adamw(model), rows(), only=["bf16"], accuracy="mixed",
+        budget_s=3.0,
+    )  # fmt: skip
+    assert not short.is_changed, "fewer bits have to be seen in training"
+
+
+def test_without_time_nothing_is_tried() -> None:
+    model = net()
+    recipe = slipstream.tune_step(model, cross_entropy, sgd(model), rows(), budget_s=0)
+    assert not recipe.is_changed
+    assert row_of(recipe, "fused").why == "no time was left in the budget"
+    assert row_of(recipe, "channels-last").why == "there is no 2-d convolution"
+    assert row_of(recipe, "tf32").why == "the model is not on a CUDA device"
+
+
+def test_switches_that_cannot_be_tried_say_why() -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    recipe = slipstream.tune_step(model, cross_entropy, optimizer, rows(), budget_s=0)
+    assert row_of(recipe, "fused").why == "it is on"
+    model = net()
+    slow = torch.optim.RMSprop(model.parameters())
+    recipe = slipstream.tune_step(model, cross_entropy, slow, rows(), budget_s=0)
+    assert row_of(recipe, "fused").why == "RMSprop has no fused form"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": 3}, "model is a int"),
+        ({"optimizer": 3}, "optimizer is a int"),
+        ({"batches": []}, "no batches"),
+        ({"accuracy": "lossy"}, "accuracy is 'lossy'; expected one of 'exact', 'mixed'"),
+        ({"budget_s": -1.0}, "budget_s is -1.0"),
+        ({"only": ["faster"]}, r"only has \['faster'\]; expected some of \['fused'"),
+        ({"micro_batch": 0}, "micro_batch is 0"),
+    ],
+)
+def test_arguments_are_checked(change: Any, words: str) -> None:
+    model = net()
+    given: Any = {
+        "model": model, "loss_fn": cross_entropy, "optimizer": sgd(model), "batches": rows(),
+    }  # fmt: skip
+    with pytest.raises(UsageError, match=words):
+        slipstream.tune_step(**{**given, **change})
+
+
+def test_what_cannot_be_tuned_is_said_so() -> None:
+    model, other = net(), net()
+    with pytest.raises(UsageError, match="not with the one that it is given"):
+        slipstream.tune_step(model, lambda m, b: cross_entropy(model, b), sgd(model), rows())
+    assert all(one.grad is None for one in model.parameters())
+    with pytest.raises(UsageError, match="4 of 4 parameters of the optimizer are not the model's"):
+        slipstream.tune_step(model, cross_entropy, sgd(other), rows())
+    with pytest.raises(UsageError, match="The step as written fails: ZeroDivisionError"):
+        slipstream.tune_step(model, lambda m, b: 1 / 0, sgd(model), rows())
+    with pytest.raises(UsageError, match="loss of the step as written is nan"):
+        slipstream.tune_step(
+            model, lambda m, b: cross_entropy(m, b) * float("nan"), sgd(model), rows()
+        )
+    with pytest.raises(UsageError, match=r"outside of torch\.autocast"), torch.autocast("cpu"):
+        slipstream.tune_step(model, cross_entropy, sgd(model), rows())
