@@ -232,3 +232,24 @@ def test_where_a_class_stands() -> None:
     assert lines[int(line) - 1] == "class Branches(nn.Module):"
     assert Path(file).name == "lint_models.py"
     assert source_of(model, "0") is None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_on_a_gpu_a_graph_shows_what_starting_operators_takes() -> None:
+    model = lint_models.ManySmall().cuda()
+    report = lint_model(model, torch.ones(2, 4, device="cuda"), seconds=10)
+    [launch] = [each for each in report.checked if each.rule == "launch-bound"]
+    assert launch.state == "finding"
+    assert launch.share is not None
+    assert 0.2 < launch.share < 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_on_a_gpu_a_model_that_is_no_graph_is_said_to_be_none() -> None:
+    inputs = torch.ones(2, 16, device="cuda")
+    report = lint_model(lint_models.Switched().cuda(), inputs, seconds=10)
+    [launch] = [each for each in report.checked if each.rule == "launch-bound"]
+    assert launch.state == "unmeasured"
+    assert "cannot be captured as a CUDA graph" in launch.says

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import torch
+
 from slipstream.infer.lint import element_wise, launching
 from slipstream.infer.lint.finding import Checked
 from slipstream.infer.lint.trace import Trace
@@ -69,7 +71,8 @@ def _add_graph(calls: dict[str, Call], subject: Subject) -> str | None:
     if subject.device.type != "cuda":
         return None
     try:
-        calls[launching.GRAPHED] = launching.graphed(calls["model"])
+        with torch.cuda.device(subject.device):
+            calls[launching.GRAPHED] = launching.graphed(calls["model"])
     except Exception as error:  # whatever a model does that a graph cannot hold
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         return f"the model cannot be captured as a CUDA graph: {first[:120]}"
