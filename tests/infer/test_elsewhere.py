@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from slipstream.infer.elsewhere.cpu import cpu_flags
 from slipstream.infer.elsewhere.exported import Exported, exported
 from slipstream.infer.elsewhere.needs import why_not
 from slipstream.infer.elsewhere.process import RuntimeFailed
+from slipstream.infer.elsewhere.quantize import types_for
 from slipstream.infer.elsewhere.runtimes import Runtime
 from slipstream.infer.elsewhere.shell import emptied
 from slipstream.infer.elsewhere.trial import in_child, tried
@@ -31,6 +33,9 @@ from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import TookTooLong, at_most
 from slipstream.infer.subject import Subject
 from tests.infer.models import Boxes, Branching
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
 
 RUNTIME = Runtime("onnxruntime", 1)
 
@@ -101,6 +106,19 @@ class Counting(nn.Module):
         return x * 2
 
 
+class Hooked(nn.Module):
+    """Features that are taken out by a hook, as people do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        self.features: list[torch.Tensor] = []
+        self.inner.register_forward_hook(lambda part, args, result: self.features.append(result))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
 class InPlace(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.mul_(2)
@@ -126,6 +144,7 @@ class TakesAnArray(nn.Module):
     [
         (Counting(), torch.ones(2, 2), "changes its buffers"),
         (InPlace(), torch.ones(2, 2), "changes its inputs"),
+        (Hooked(), torch.ones(2, 2), "calls hooks"),
         (GivesANumber(), torch.ones(2, 2), "gives float values"),
         (TakesAnArray(), (torch.ones(2, 2), np.ones(1)), "takes ndarray values"),
         (nn.Identity(), torch.ones(2, 2, dtype=torch.bfloat16), "bfloat16"),
@@ -179,6 +198,29 @@ def test_an_export_is_made_once_and_goes_with_its_subject() -> None:
     del subject
     gc.collect()
     assert not folder.exists()
+
+
+class WithFlags(nn.Module):
+    """Buffers that are no floats, and a weight that torch computes in a hook."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([True, False, True, True]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is a newer one
+            self.inner = nn.utils.weight_norm(nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * self.mask
+
+
+def test_hooks_of_torch_itself_are_a_part_of_the_graph() -> None:
+    model = WithFlags().eval()
+    with torch.no_grad():
+        model(torch.randn(2, 4))  # or its weight belongs to a graph of autograd
+    subject = subject_of(model, torch.randn(2, 4))
+    made = exported(subject)
+    tried(made, made.file, RUNTIME, 0.01)
 
 
 def test_a_graph_of_one_batch_size_says_so() -> None:
@@ -345,6 +387,19 @@ def test_a_package_that_is_missing_is_named_with_its_line() -> None:
     )
     elsewhere = Subject(nn.Linear(2, 2, device="meta"), inputs_of(torch.ones(1, 2)))
     assert why_not(elsewhere, "onnxruntime") == "the model is not on the CPU"
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "expected"),
+    [
+        ("x86_64", {"avx2"}, ("QUInt8", True)),
+        ("x86_64", {"avx512_vnni"}, ("QUInt8", False)),
+        ("x86_64", {"avx_vnni"}, ("QUInt8", False)),
+        ("aarch64", {"asimddp"}, ("QInt8", False)),
+    ],
+)
+def test_int8_fits_the_processor(machine: str, flags: set[str], expected: Any) -> None:
+    assert types_for(machine, frozenset(flags)) == expected
 
 
 def test_flags_of_the_processor_are_read(tmp_path: Path) -> None:

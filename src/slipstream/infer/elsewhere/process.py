@@ -31,7 +31,7 @@ def _exit_code(place: Path, module: str, limit_s: float) -> int | None:
         child = subprocess.Popen(
             [sys.executable, "-m", module, str(place / "spec.json")],
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=place,
-            env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(place)}, start_new_session=True,
         )  # fmt: skip
         try:
             return child.wait(limit_s)

@@ -13,25 +13,32 @@ from slipstream.infer.elsewhere.runtimes import Array, input_name
 def quantize(file: Path, made: Path, calibration: Path) -> None:
     """Write a graph with quantized weights, one scale per channel, and activations whose ranges
     were seen with the calibration data.
-
-    On x86 activations are unsigned, as the instructions want them, and weights have 7 bits where
-    there is no VNNI: sums of 16 bits would overflow. On ARM activations are signed, and sums have
-    32 bits.
     """
     tools = import_module("onnxruntime.quantization")
     prepared = made.with_suffix(".prepared.onnx")
     tools.quant_pre_process(str(file), str(prepared))
-    is_x86 = platform.machine() in ("x86_64", "AMD64")
-    activations = tools.QuantType.QUInt8 if is_x86 else tools.QuantType.QInt8
+    activations, reduce_range = types_for(platform.machine(), cpu_flags())
     tools.quantize_static(
         str(prepared), str(made), _Reader(prepared, list(load_lists(calibration).values())),
-        quant_format=tools.QuantFormat.QDQ, activation_type=activations,
-        weight_type=tools.QuantType.QInt8, per_channel=True,
-        reduce_range=is_x86 and not cpu_flags() & {"avx512_vnni", "avx_vnni"},
+        quant_format=tools.QuantFormat.QDQ, activation_type=tools.QuantType[activations],
+        weight_type=tools.QuantType.QInt8, per_channel=True, reduce_range=reduce_range,
     )  # fmt: skip
     prepared.unlink()
     if not any(node.op_type == "QuantizeLinear" for node in _graph_of(made).node):
         raise ValueError("nothing in the model could be quantized")
+
+
+def types_for(machine: str, flags: frozenset[str]) -> tuple[str, bool]:
+    """Of activations, and whether weights have 7 bits. On x86 activations are unsigned, as its
+    instructions want them, and sums of 16 bits would overflow where there is no VNNI. On ARM they
+    are signed, and sums have 32 bits.
+
+    >>> types_for("x86_64", frozenset({"avx2"}))
+    ('QUInt8', True)
+    """
+    if machine in ("x86_64", "AMD64"):
+        return "QUInt8", not flags & {"avx512_vnni", "avx_vnni"}
+    return "QInt8", False
 
 
 class _Reader:

@@ -46,6 +46,8 @@ class Shell:
 
     def filled(self, tensors: Sequence[torch.Tensor]) -> Any:
         """The value with these tensors, in the order in which they were taken."""
+        if len(self.leaves) == 1 and self.leaves[0] is _HOLE and self.nesting.is_leaf():
+            return tensors[0]
         return self._filled(iter(tensors))
 
     def _filled(self, tensors: Iterator[torch.Tensor]) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,10 +48,17 @@ class Signature:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> list[torch.Tensor] | None:
         """The inputs of the graph; None for a call of another form, that it was not made for."""
+        if self._takes_one and len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
+            return [args[0]] if self._fits(args) else None
         tensors, arguments = emptied((args, dict(sorted(kwargs.items()))))
         if not arguments.is_like(self.arguments) or not self._fits(tensors):
             return None
         return tensors
+
+    @cached_property
+    def _takes_one(self) -> bool:
+        """Whether it is called with one tensor and nothing else, which needs no closer look."""
+        return self.arguments.is_like(emptied(((torch.empty(0),), {}))[1])
 
     def _fits(self, tensors: Sequence[torch.Tensor]) -> bool:
         batch: int | None = None

@@ -1,0 +1,170 @@
+"""OpenVINO as a variant: with the precision that is asked for, and without telling anybody."""
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import slipstream
+from slipstream.infer import known, search
+from slipstream.infer.changes.openvino import OPENVINO, OPENVINO_BF16, OPENVINO_F16
+from slipstream.infer.elsewhere.cpu import cpu_flags
+from slipstream.infer.elsewhere.engine import Elsewhere
+from slipstream.infer.elsewhere.exported import exported
+from slipstream.infer.elsewhere.process import RuntimeFailed
+from slipstream.infer.elsewhere.runtimes import Runtime
+from slipstream.infer.inputs import Inputs
+from slipstream.infer.subject import Subject
+from tests.infer.exports import NAMES, NotAsked, assert_same, batch_of, subject
+
+pytest.importorskip("onnxscript")
+# Importing it here would tell its maker.
+pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="needs openvino")
+
+HAS_F16 = OPENVINO_F16.why_not(subject("lstm")) is None
+HAS_BF16 = OPENVINO_BF16.why_not(subject("lstm")) is None
+
+
+@cache
+def built(name: str) -> Elsewhere:
+    made = OPENVINO.apply(subject(name).copied(), subject(name))
+    assert isinstance(made, Elsewhere)
+    return made
+
+
+def asked(model: Any, inputs: Inputs) -> Any:
+    with torch.inference_mode():
+        return inputs(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_it_gives_what_the_model_gives_for_any_batch(name: str) -> None:
+    assert OPENVINO.why_not(subject(name)) is None
+    made, model = built(name), subject(name).model
+    own, made.model = made.model, NotAsked()
+    try:
+        for inputs in (subject(name).inputs, *(batch_of(name, size) for size in (1, 2, 5))):
+            given = inputs.copy()
+            assert_same(asked(made, given), asked(model, inputs), 1e-5)
+            for one, other in zip(given.tensors(), inputs.tensors(), strict=True):
+                assert torch.equal(one, other)
+    finally:
+        made.model = own
+
+
+def test_results_that_are_held_stay_what_they_are() -> None:
+    made = built("resnet")
+    held = [asked(made, batch_of("resnet", size)) for size in (2, 2, 3)]
+    before = [each.clone() for each in held]
+    with torch.inference_mode():
+        held[0].zero_()  # the caller's own, to write to
+    assert torch.equal(asked(made, batch_of("resnet", 2)), before[0])
+    assert torch.equal(held[1], before[1])
+    assert torch.equal(held[2], before[2])
+    assert len({each.data_ptr() for each in held}) == 3
+
+
+def test_results_do_not_need_the_runtime_any_more() -> None:
+    made = OPENVINO.apply(subject("lstm").copied(), subject("lstm"))
+    result, _ = asked(made, subject("lstm").inputs)
+    before = result.clone()
+    del made
+    assert torch.equal(result, before)
+
+
+def test_calls_from_several_threads_wait_for_each_other() -> None:
+    made, model = built("resnet"), subject("resnet").model
+    inputs = [batch_of("resnet", size) for size in (1, 2, 3, 4) * 5]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda each: asked(made, each), inputs))
+    for each, result in zip(inputs, results, strict=True):
+        assert_same(result, asked(model, each), 1e-5)
+
+
+def test_threads_and_where_they_run_stay_as_they_were() -> None:
+    before = torch.get_num_threads(), os.sched_getaffinity(0), threading.active_count()
+    rng = torch.get_rng_state()
+    made = OPENVINO.apply(subject("resnet").copied(), subject("resnet"))
+    asked(made, subject("resnet").inputs)
+    assert before == (torch.get_num_threads(), os.sched_getaffinity(0), threading.active_count())
+    assert torch.equal(rng, torch.get_rng_state())
+
+
+@pytest.mark.skipif(not HAS_F16, reason="the processor has no arithmetic in f16")
+def test_fewer_bits_are_another_variant() -> None:
+    model = subject("resnet").model
+    made = OPENVINO_F16.apply(subject("resnet").copied(), subject("resnet"))
+    expected = asked(model, subject("resnet").inputs)
+    found = asked(made, subject("resnet").inputs)
+    apart = float((found - expected).norm() / expected.norm())
+    assert 1e-5 < apart < 0.03
+    assert OPENVINO_F16.kind == OPENVINO_BF16.kind == "mixed"
+    assert found.dtype == torch.float32
+
+
+@pytest.mark.skipif(not HAS_F16, reason="the processor has no arithmetic in f16")
+def test_numbers_that_do_not_fit_are_found_out_before_they_are_used() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Softmax(-1)).eval()
+    nn.init.constant_(model[0].weight, 300.0)
+    own = Subject(model, Inputs((torch.full((2, 64), 300.0),)))
+    with pytest.raises(RuntimeFailed, match="OpenVINO gives 128 of 128 values that are no finite"):
+        OPENVINO_F16.apply(own.copied(), own)
+
+
+@pytest.mark.skipif(HAS_BF16, reason="the processor has arithmetic in bf16")
+def test_a_precision_that_the_processor_does_not_have_is_not_replaced_by_another() -> None:
+    assert OPENVINO_BF16.why_not(subject("lstm")) == "the processor has no arithmetic in bf16"
+    file = exported(subject("lstm")).file
+    with pytest.raises(RuntimeError, match="where bf16 was asked for"):
+        Runtime("openvino", 1, "bf16").open(file)
+
+
+@pytest.mark.skipif(not HAS_BF16, reason="the processor has no arithmetic in bf16")
+def test_bf16_is_computed_in_bf16() -> None:
+    made = OPENVINO_BF16.apply(subject("resnet").copied(), subject("resnet"))
+    expected = asked(subject("resnet").model, subject("resnet").inputs)
+    apart = (asked(made, subject("resnet").inputs) - expected).norm() / expected.norm()
+    assert 1e-4 < float(apart) < 0.05
+
+
+def test_nobody_is_told_that_it_was_imported() -> None:
+    script = (
+        "import sys; from pathlib import Path; "
+        "from slipstream.infer.elsewhere.runtimes import Runtime; "
+        "Runtime('openvino', 1).open(Path(sys.argv[1])); "
+        "print('openvino' in sys.modules, 'torch' in sys.modules, "
+        "[name for name in sys.modules if name.startswith('openvino_telemetry')]); "
+        "import openvino_telemetry"  # hidden only meanwhile
+    )
+    file = exported(subject("lstm")).file
+    said = subprocess.run(
+        [sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "True False []\n"
+
+
+@pytest.mark.slow
+def test_it_is_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "ENGINES", (OPENVINO,))
+    monkeypatch.setattr(known, "PRECISIONS", (OPENVINO_BF16, OPENVINO_F16))
+    monkeypatch.setattr(known, "LAYOUTS", ())
+    monkeypatch.setattr(search, "thread_counts", list)
+    monkeypatch.setattr(search, "_FINAL_S", 0.5)
+    own = subject("resnet")
+    found = slipstream.optimize_model(own.model, own.inputs, also=[batch_of("resnet", 1)])
+    rows = {row.name: row for row in found.rows}
+    assert rows["openvino"].state in ("won", "passed", "slower"), rows["openvino"].why
+    assert rows["openvino"].error < 1e-5
+    has = {"openvino bf16": HAS_BF16, "openvino f16": HAS_F16}
+    for name, is_there in has.items():
+        assert (rows[name].state == "skipped") is not is_there, rows[name].why
+    assert cpu_flags() or not any(has.values())
