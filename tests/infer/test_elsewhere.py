@@ -327,7 +327,9 @@ def test_a_process_ends_with_the_one_that_waits_for_it(tmp_path: Path) -> None:
         "from pathlib import Path; import sys; from tests.infer.test_elsewhere import broken; "
         "broken('hang', Path(sys.argv[1]), 60)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
     pid_file = tmp_path / "hang.pid"
     try:
         wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")

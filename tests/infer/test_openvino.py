@@ -7,8 +7,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -21,6 +23,7 @@ from slipstream.infer.elsewhere.engine import Elsewhere
 from slipstream.infer.elsewhere.exported import exported
 from slipstream.infer.elsewhere.process import RuntimeFailed
 from slipstream.infer.elsewhere.runtimes import Runtime
+from slipstream.infer.elsewhere.trial import in_child
 from slipstream.infer.inputs import Inputs
 from slipstream.infer.subject import Subject
 from tests.infer.exports import NAMES, NotAsked, assert_same, batch_of, subject
@@ -150,6 +153,24 @@ def test_nobody_is_told_that_it_was_imported() -> None:
         [sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=True
     )
     assert said.stdout == "True False []\n"
+
+
+def test_what_it_cannot_read_is_said_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.write_bytes(b"no graph at all")
+    with pytest.raises(RuntimeFailed, match="OpenVINO raised RuntimeError: Unable to read"):
+        in_child(file, Runtime("openvino", 1), [[np.ones(2, np.float32)]])
+
+
+def test_a_batch_of_nothing_harms_nobody() -> None:
+    # The release that this was written with dies of it.
+    own = Subject(nn.Linear(4, 4).eval(), Inputs((torch.randn(0, 4),)))
+    try:
+        made = OPENVINO.apply(own.copied(), own)
+    except RuntimeFailed as error:
+        assert "OpenVINO crashed" in str(error)
+    else:
+        assert asked(made, own.inputs).shape == (0, 4)
 
 
 @pytest.mark.slow

@@ -35,11 +35,11 @@ def main() -> None:
 
 @contextlib.contextmanager
 def leave_errors(place: Path) -> Iterator[None]:
-    """What is raised ends the process, and lies in `error.txt`."""
+    """What is raised ends the process, and lies in `error.txt`: its class, and its words below."""
     try:
         yield
     except Exception as error:
-        (place / "error.txt").write_text(f"{type(error).__name__}: {error}")
+        (place / "error.txt").write_text(f"{type(error).__name__}\n{error}")
         sys.exit(1)
 
 

@@ -7,6 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+# OpenVINO says so before it says what.
+_ABOUT_ITSELF = (
+    "Exception from ",
+    "Check '",
+    "FrontEnd API failed",
+    "Model wasn't fully converted",
+)
+
 
 class RuntimeFailed(Exception):
     """A runtime raised, crashed, hung, leaked, or gave no numbers in the process that tried it."""
@@ -46,9 +54,15 @@ def _exit_code(place: Path, module: str, limit_s: float) -> int | None:
 def _how_it_ended(place: Path, code: int) -> str:
     said = place / "error.txt"
     if said.exists():
-        lines = said.read_text(errors="replace").strip().splitlines()
-        return f"raised {lines[0] if lines else 'an error'}"
+        return f"raised {_what_matters(said.read_text(errors='replace'))}"
     if code < 0:
         return f"crashed: {signal.strsignal(-code) or -code}"
     lines = (place / "output.txt").read_text(errors="replace").strip().splitlines()
     return f"ended with exit code {code}: {lines[-1] if lines else 'no word'}"
+
+
+def _what_matters(error: str) -> str:
+    """The class of an error and the first line of it that is not about the runtime's own code."""
+    name, *lines = [line.strip() for line in error.splitlines() if line.strip()] or ["an error"]
+    told = next((line for line in lines if not line.startswith(_ABOUT_ITSELF)), "")
+    return f"{name}: {told}" if told else name
