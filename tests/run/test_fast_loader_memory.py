@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from slipstream.loader.parcel import place, unwrap, wrap
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import fast_loader
+from slipstream.run.loading import depth
 
 COUNT, WORKERS, PREFETCH = 80, 2, 2
 MOST_SLOTS = WORKERS * (PREFETCH + 4)
@@ -27,7 +28,8 @@ class Labelled(Dataset[Any]):
 
 
 @pytest.fixture
-def loader() -> Iterator[DataLoader[Any]]:
+def loader(monkeypatch: pytest.MonkeyPatch) -> Iterator[DataLoader[Any]]:
+    monkeypatch.setattr(depth, "MOST", PREFETCH)  # a slow machine would have more made ahead
     undo = fast_loader.apply(Situation({}, SimpleNamespace(loaders=[], clock="host", calls=[])))
     yield DataLoader(Labelled(), 2, num_workers=WORKERS, prefetch_factor=PREFETCH)
     undo()

@@ -8,6 +8,7 @@ CURES = {
     "large-transfer": "fast-loader",
     "library-threads": "fast-loader",
     "workers-restarted": "fast-loader",
+    "shallow-prefetch": "fast-loader",
     "no-workers": "parallel-loading",
     "copy-on-write": "shared-lists",
     "reopened-files": "file-handles",

@@ -1,5 +1,5 @@
-"""`fast-loader`: batches come from workers in shared memory that is used again, and rows that lie
-in memory are gathered in one step.
+"""`fast-loader`: batches come from workers in shared memory that is used again, more of them are
+made ahead where some take long, and rows that lie in memory are gathered in one step.
 """
 
 from typing import Any
@@ -84,7 +84,13 @@ FIX = Fix(
     NAME,
     "E",
     "workers' batches lie in shared memory that is used again; rows are gathered in one step",
-    ("per-sample-indexing", "large-transfer", "library-threads", "workers-restarted"),
+    (
+        "per-sample-indexing",
+        "large-transfer",
+        "library-threads",
+        "workers-restarted",
+        "shallow-prefetch",
+    ),
     applies,
     apply,
 )

@@ -17,12 +17,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from slipstream.run.loading.contents import contents
+from slipstream.run.loading.depth import Depth
 from slipstream.run.loading.slot_queue import SlotQueue
 from slipstream.run.loading.watch import Watch
-from slipstream.run.loading.workers import SlotIterator
+from slipstream.run.loading.workers import SPARE_SLOTS, SlotIterator
 
 Say = Callable[[str], None]
-_SPARE_SLOTS = 4  # for each worker, beyond what it makes ahead: for batches that the loop holds
 
 
 @dataclass
@@ -38,6 +38,7 @@ class _Crew:
 _MOST_IDLE = 2  # crews that wait: for training and for validation
 _idle: weakref.WeakKeyDictionary[DataLoader[Any], _Crew] = weakref.WeakKeyDictionary()
 _off: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+_depths: weakref.WeakKeyDictionary[DataLoader[Any], Depth] = weakref.WeakKeyDictionary()
 
 
 def begin(loader: DataLoader[Any], say: Say) -> Any:
@@ -52,19 +53,21 @@ def begin(loader: DataLoader[Any], say: Say) -> Any:
             return crew.iterator
         _off.add(loader)
         _end(crew)
-    slots = SlotQueue(loader.num_workers, (loader.prefetch_factor or 0) + _SPARE_SLOTS)
+    given = loader.prefetch_factor or 0
+    depth = _depths[loader] = Depth(given, loader.num_workers, say, _depths.get(loader))
+    slots = SlotQueue(loader.num_workers, depth.now + SPARE_SLOTS, depth.made)
     watch = _watch(loader)
     slots.is_same = None if watch is None else watch.is_same
     loader.check_worker_number_rationality()
     if watch is None:
-        return SlotIterator(loader, slots)
+        return SlotIterator(loader, slots, depth)
     settings, owner, reference = _settings(loader), os.getpid(), weakref.ref(loader)
 
     def keep(successor: SlotIterator) -> None:
         if (over := reference()) is not None:
             _keep(over, _Crew(successor, watch, settings, owner))
 
-    return SlotIterator(loader, slots, at_end=keep)
+    return SlotIterator(loader, slots, depth, at_end=keep)
 
 
 def _keep(loader: DataLoader[Any], crew: _Crew) -> None:
@@ -102,6 +105,7 @@ def forget_all() -> None:
         _end(crew)
     _idle.clear()
     _off.clear()
+    _depths.clear()
 
 
 class _State:

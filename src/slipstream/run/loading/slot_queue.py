@@ -35,11 +35,18 @@ _LONG = 1 << 15
 
 class SlotQueue:
     """Made before the workers are forked. Worker k writes to the k-th pair of sockets, and has
-    `most_slots` of its own.
+    `most_slots` of its own. `at_arrival` is told of every item: what it is the item of, when it was
+    sent, and its bytes.
     """
 
-    def __init__(self, workers: int, most_slots: int) -> None:
-        self._most_slots = most_slots
+    def __init__(
+        self, workers: int, most_slots: int,
+        at_arrival: Callable[[Any, float, int], None] = lambda key, at, nbytes: None,
+    ) -> None:  # fmt: skip
+        self._at_arrival = at_arrival
+        # Shared with the workers.
+        self._most_slots = memoryview(mmap.mmap(-1, 8)).cast("q")
+        self._most_slots[0] = most_slots
         self._pairs = [socket.socketpair() for _ in range(workers)]
         self._owner = os.getpid()
         self._readers = [_Reader(ours) for ours, _ in self._pairs]
@@ -62,6 +69,10 @@ class SlotQueue:
         """After the workers were started."""
         for _, theirs in self._pairs:
             theirs.close()
+
+    def allow(self, most_slots: int) -> None:
+        """To each worker, from its next item on."""
+        self._most_slots[0] = most_slots
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The next item of any worker. Raises `queue.Empty`."""
@@ -88,7 +99,9 @@ class SlotQueue:
                 os.read(self._wake, 1)
                 self._arrived.append(self._local.popleft())
             else:
-                self._arrived.extend(readers[descriptor].read())
+                for item, *about in readers[descriptor].read():
+                    self._at_arrival(item[0], *about)
+                    self._arrived.append(item)
         return bool(ready)
 
     def forget_changes(self) -> None:
@@ -156,9 +169,11 @@ class SlotCollating:
 
 
 class _Writer:
-    def __init__(self, wire: Wire, most_slots: int) -> None:
+    def __init__(self, wire: Wire, most_slots: Any) -> None:
+        """The number of slots is the first of `most_slots`, and may become more."""
         self._wire = wire
-        self._slots = Slots(wire, most_slots)
+        self._most_slots, self._allowed = most_slots, int(most_slots[0])
+        self._slots = Slots(wire, self._allowed)
         self._taken: tuple[int, Bytes] | None = None
         self._expected = 0
 
@@ -187,19 +202,22 @@ class _Writer:
             self._expected = max(nbytes, self._expected * 7 // 8)
         if nbytes and slot is None:
             # Memory is short: this one goes torch's way.
-            message: Any = (_ITEM, None, None, bytes(ForkingPickler.dumps(item)))
+            message: Any = (_ITEM, None, nbytes, None, bytes(ForkingPickler.dumps(item)))
         else:
             places = place(parcel.leaves, slot and slot[1])
             skeleton = None if is_long else parcel.skeleton
-            message = (_ITEM, slot and slot[0], places, skeleton)
+            message = (_ITEM, slot and slot[0], nbytes, places, skeleton)
         with contextlib.suppress(Closed):  # the loop is done
-            self._wire.send(pickle.dumps(message, 5))
+            self._wire.send(pickle.dumps((*message, time.monotonic()), 5))
 
     def _give_back(self, slot: tuple[int, Bytes] | None) -> None:
         if slot is not None:
             self._slots.free.append(slot[0])
 
     def _take_back(self) -> None:
+        if self._most_slots[0] > self._allowed:
+            self._slots._limit += self._most_slots[0] - self._allowed
+            self._allowed = self._most_slots[0]
         with contextlib.suppress(Closed):
             while (message := self._wire.try_receive()) is not None:
                 freed, retired = pickle.loads(message)
@@ -214,8 +232,10 @@ class _Reader:
         self._slots: dict[int, Bytes] = {}
         self._leases: Leases[tuple[int, int]] = Leases()
 
-    def read(self) -> list[Any]:
-        """Items that have come, and to the worker what it may use again."""
+    def read(self) -> list[tuple[Any, float, int]]:
+        """Items that have come, with when they were sent and their bytes; and to the worker what
+        it may use again.
+        """
         items = []
         try:
             while (message := self.wire.try_receive()) is not None:
@@ -226,7 +246,8 @@ class _Reader:
                     for slot in number:
                         self._slots.pop(slot, None)
                 else:
-                    items.append(self._open(number, *parts))
+                    nbytes, places, skeleton, at = parts
+                    items.append((self._open(number, places, skeleton), at, nbytes))
             self._give_back()
         except Closed:
             # torch notices by itself when a worker has died.

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,32 +12,65 @@ from torch._C import _remove_worker_pids, _set_worker_pids
 from torch.utils.data import DataLoader, MapDataPipe, default_collate
 from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter
 
+from slipstream.run.loading.depth import Depth, free_batches
 from slipstream.run.loading.slot_queue import SlotCollating, SlotQueue
+
+SPARE_SLOTS = 4  # for each worker, beyond what it makes ahead: for batches that the loop holds
 
 
 class SlotIterator(_MultiProcessingDataLoaderIter):
     """Does all that torch's does. Indices, seeds, workers and errors are torch's business."""
 
     def __init__(
-        self, loader: DataLoader[Any], slots: SlotQueue,
+        self, loader: DataLoader[Any], slots: SlotQueue, depth: Depth,
         at_end: Callable[["SlotIterator"], None] | None = None,
     ) -> None:  # fmt: skip
         """`at_end` is given another iterator with the same workers, which wait, when all batches
         were given; without it they end.
         """
+        self._depth = depth
         super().__init__(_Disguise(loader, slots, stays=at_end is not None))
         slots.forget_workers_ends()
         self._slots, self._at_end = slots, at_end
         kind = _MultiProcessingDataLoaderIter.__name__
         self._profile_name = f"enumerate(DataLoader)#{kind}.__next__"
 
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        depth = self._depth
+        depth.begin(free_batches(self._index_sampler, self._dataset) if self._in_order else 0)
+        self._prefetch_factor = depth.now
+        super()._reset(loader, first_iter)  # type: ignore[no-untyped-call]
+
+    def _try_put_index(self) -> None:
+        """torch's; sooner than there for what lies deeper."""
+        under_way = self._send_idx - self._rcvd_idx
+        is_early = under_way >= self._depth.given * self._num_workers
+        if is_early and not self._depth.may_ask(self._send_idx):
+            return
+        number = self._send_idx
+        super()._try_put_index()
+        if self._send_idx > number:
+            self._depth.sent(number, self._task_info[number][0], time.monotonic())
+
     def _next_data(self) -> Any:
+        asked = time.monotonic()
         try:
-            return super()._next_data()  # type: ignore[no-untyped-call]
+            data = super()._next_data()  # type: ignore[no-untyped-call]
         except StopIteration:
             if self._at_end is not None:
                 self._at_end(self._successor())
             raise
+        came = time.monotonic()
+        if self._in_order and self._depth.came(self._rcvd_idx - 1, came - asked, came):
+            self._go_deeper()
+        return data
+
+    def _go_deeper(self) -> None:
+        more = self._depth.now - self._prefetch_factor
+        self._prefetch_factor = self._depth.now
+        self._slots.allow(self._depth.now + SPARE_SLOTS)
+        for _ in range(more * self._num_workers):
+            self._try_put_index()
 
     def _successor(self) -> "SlotIterator":
         successor = SlotIterator.__new__(SlotIterator)
