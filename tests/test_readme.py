@@ -29,7 +29,7 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     write_flat(tmp_path / "photos", 30)
     pack_source(open_source(tmp_path / "photos"), tmp_path / "train.slip")
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     script = tmp_path / "readme.py"
     script.write_text("\n".join([TRAIN, *blocks]), encoding="utf-8")
     done = subprocess.run(
@@ -39,14 +39,24 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "[30, 3, 224, 224]" in done.stdout
     assert "A step takes" in done.stdout
+    assert "eager" in done.stdout
 
 
 def test_its_commands_and_options_exist() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     shown = re.findall(r"(?:^|`)slipstream (\w+)([^`\n#]*)", TEXT, re.MULTILINE)
-    assert {"demo", "doctor", "run", "pack", "verify", "info", "export", "compare"} <= {
-        name for name, _ in shown
-    }
+    assert {
+        "demo",
+        "doctor",
+        "run",
+        "pack",
+        "verify",
+        "info",
+        "export",
+        "compare",
+        "optimize",
+        "lint",
+    } <= {name for name, _ in shown}
     for name, rest in shown:
         assert name in commands, name
         known = {option for parameter in commands[name].params for option in parameter.opts}

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ BROKEN: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "inputs": (_changes_input, "changes its inputs"),
     "shape": (lambda x: LINEAR(x)[:, :2], r"\(5, 2\) float32 on cpu, the model gives \(5, 3\)"),
     "type": (lambda x: LINEAR(x).double(), "float64"),
-    "nesting": (lambda x: (LINEAR(x),), "the model gives"),
+    "nesting": (lambda x: (LINEAR(x),), r"gives \(tensor\(\[\]\),\), the model gives tensor"),
     "infinite": (lambda x: LINEAR(x) / 0, "15 of 15 values are no finite numbers"),
     "one nan": (lambda x: LINEAR(x).index_fill(0, torch.tensor([1]), torch.nan), "3 of 15"),
     "other sizes": (_fails_elsewhere, r"fails for inputs of \(2, 4\): ValueError: only 5"),
@@ -72,6 +73,35 @@ def test_broken_contracts(name: str) -> None:
     why = contract(broken, known)
     assert why is not None
     assert re.search(words, why), why
+
+
+def test_what_a_dataclass_holds_is_compared() -> None:
+    @dataclass
+    class Found:
+        scores: torch.Tensor
+        label: str
+
+    class Finds(nn.Module):
+        def forward(self, x: torch.Tensor) -> Found:
+            return Found(LINEAR(x), "cat")
+
+    known = reference(Finds(), PICTURE)
+    assert contract(Finds(), known) is None
+    assert numeric(Finds(), known, "exact")[0] is None
+    assert numeric(lambda x: Found(LINEAR(x) + 1, "cat"), known, "exact")[0] is not None
+    assert contract(lambda x: Found(LINEAR(x), "dog"), known) is not None
+
+
+def test_what_cannot_be_compared_is_told() -> None:
+    class Own:
+        pass
+
+    class Gives(nn.Module):
+        def forward(self, x: torch.Tensor) -> Own:
+            return Own()
+
+    with pytest.raises(UsageError, match="gives a Own, which cannot be compared"):
+        reference(Gives(), PICTURE)
 
 
 def test_views_of_inputs_are_no_results_that_change() -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from slipstream.infer.inputs import Inputs
+from slipstream.infer.quiet import quietly
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -28,7 +29,8 @@ def folds_of(model: nn.Module, inputs: Inputs) -> list[tuple[str, str]]:
     if not any(type(part) in _NORMS for part in model.modules()):
         return []
     try:
-        found = _in_graph(model, inputs)
+        with quietly():
+            found = _in_graph(model, inputs)
     except Exception:  # whatever export cannot do
         found = _in_sequences(model)
     return [pair for pair in found if _can_fold(*map(model.get_submodule, pair))]

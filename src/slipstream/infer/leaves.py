@@ -1,10 +1,13 @@
-"""Tensors inside of what a model takes and gives: tuples, lists, dicts, dataclasses of outputs."""
+"""Tensors inside of what a model takes and gives: tuples, lists, dicts, dataclasses."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+
+from slipstream.infer.shell import emptied
+
+Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
@@ -13,26 +16,38 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     >>> [t.item() for t in tensors_of({"a": torch.tensor(1), "b": [torch.tensor(2), 3]})]
     [1, 2]
     """
-    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return emptied(value)[0]
 
 
-def changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same structure with other tensors."""
-    return tree_map(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
+def changed(value: Any, change: Change) -> Any:
+    """The same with other tensors."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    tensors, shell = emptied(value)
+    return shell.filled([change(tensor) for tensor in tensors]) if tensors else value
 
 
-def structure_of(value: Any) -> tuple[str, list[Any]]:
-    """What has to be the same in two results: nesting, and shape, type and place of each tensor."""
-    leaves, nesting = tree_flatten(value)
-    kinds = [
-        (tuple(leaf.shape), leaf.dtype, leaf.device.type)
-        if isinstance(leaf, torch.Tensor)
-        else type(leaf).__name__
-        for leaf in leaves
-    ]
-    return str(nesting), kinds
+def changed_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], change: Change
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of a call; those that are tensors cost no more than the change."""
+    return (
+        tuple(changed(value, change) for value in args),
+        {name: changed(value, change) for name, value in kwargs.items()},
+    )
 
 
 def as_double(value: Any) -> Any:
     """Floating-point tensors in double precision."""
     return changed(value, lambda t: t.double() if t.is_floating_point() else t)
+
+
+def structure_of(value: Any) -> tuple[str, list[Any]]:
+    """What two results of the same form have in common: nesting, and shape, type and place of each
+    tensor.
+    """
+    tensors, shell = emptied(value)
+    kinds = [(tuple(each.shape), each.dtype, each.device.type) for each in tensors]
+    return str(shell.nesting), [*kinds, *(type(other).__name__ for other in shell.others())]

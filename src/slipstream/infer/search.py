@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from slipstream.infer import known
-from slipstream.infer.change import ENGINE, KINDS, Kind, Variant
+from slipstream.infer.change import ENGINE, KINDS, Change, Kind, Variant
 from slipstream.infer.changes.around import thread_counts, threads
 from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.metric import Metric, drop_of, judge, scores_of
@@ -69,10 +69,10 @@ class Search:
         base = self._best([base, *around])
         engines = self._stage([base.plus(change) for change in known.ENGINES])
         engines += self._again(engines, plain)
-        best = sorted([base, *engines], key=self._ms)[:2]
-        self._stage([one.plus(change) for one in best for change in known.PRECISIONS])
+        tried = sorted([base, *engines], key=self._ms)
+        self._stage(_on_the_best(tried, known.PRECISIONS))
         if self.task is not None:
-            self._stage([one.plus(change) for one in best for change in known.QUANTIZED])
+            self._stage(_on_the_best(tried, known.QUANTIZED))
         return self._finish()
 
     def _again(self, engines: list[Variant], layouts: list[Variant]) -> list[Variant]:
@@ -228,7 +228,7 @@ class Search:
         self.rows["eager"].ms = 1e3 * _median(taken["model"])
         self.rows["eager"].speed = Ratio(1.0, noise.low, noise.high)
         won = self._winner(names, least)
-        self._say_why(won, least)
+        self._say_why(won, least, names)
         if won is None:
             return Variant(), None
         return self.variants[won], self.built[won]
@@ -237,7 +237,7 @@ class Search:
         sure = [name for name in names if (speed := self.rows[name].speed) and speed.low > least]
         return max(sure, key=self._speed, default=None)
 
-    def _say_why(self, won: str | None, least: float) -> None:
+    def _say_why(self, won: str | None, least: float, finalists: list[str]) -> None:
         best = self._speed(won) if won else 1.0
         for name, row in self.rows.items():
             if row.state != "passed":
@@ -247,10 +247,21 @@ class Search:
                 row.why = "the fastest with the same answers"
             elif KINDS.index(row.kind) > KINDS.index(self.admitted):
                 row.why = f"not admitted: accuracy={row.kind!r} would"
+            elif name not in finalists and row.speed is not None and row.speed.low > least:
+                row.why = "faster than the model, and not among the fastest"
             elif row.speed is not None and row.speed.low > least:
                 row.why = f"{best / row.speed.value:.2f} times as long as the fastest"
             else:
                 row.state, row.why = "slower", "not shown to be faster than the model"
+
+
+def _on_the_best(variants: list[Variant], changes: Sequence[Change]) -> list[Variant]:
+    """Each change on the two fastest that it builds on and that take it."""
+    made = []
+    for change in changes:
+        fits = [one for one in variants if set(one.changes) <= set(one.plus(change).changes)]
+        made += [one.plus(change) for one in fits[:2] or [Variant()]]
+    return made
 
 
 def _counting(call: Callable[[], object]) -> tuple[Callable[[], object], Callable[[], int]]:

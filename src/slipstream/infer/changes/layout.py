@@ -7,7 +7,7 @@ from torch import nn
 
 from slipstream.infer.change import GRAPH, LAYOUT, Change
 from slipstream.infer.fold import fold, folds_of
-from slipstream.infer.leaves import changed
+from slipstream.infer.leaves import changed_arguments
 from slipstream.infer.subject import Subject
 
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
@@ -22,7 +22,7 @@ class ChannelsLast(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives; converting the inputs is a part of it."""
-        args, kwargs = changed((args, kwargs), _with_channels_last)
+        args, kwargs = changed_arguments(args, kwargs, _with_channels_last)
         return self.model(*args, **kwargs)
 
 

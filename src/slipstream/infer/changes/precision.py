@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from slipstream.infer.change import PRECISION, Change
-from slipstream.infer.leaves import changed
+from slipstream.infer.leaves import changed, changed_arguments
 from slipstream.infer.subject import Subject
 
 
@@ -36,7 +36,9 @@ class Converted(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives, as the type that it had."""
-        args, kwargs = changed((args, kwargs), lambda t: t.to(self.dtype) if _is_float(t) else t)
+        args, kwargs = changed_arguments(
+            args, kwargs, lambda t: t.to(self.dtype) if _is_float(t) else t
+        )
         result = self.model(*args, **kwargs)
         return changed(result, lambda t: t.float() if t.dtype == self.dtype else t)
 

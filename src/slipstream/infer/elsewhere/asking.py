@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from slipstream.infer.elsewhere.shell import PLAIN, Shell, emptied
+from slipstream.infer.shell import PLAIN, Shell, emptied
 
 
 class CannotExport(Exception):

@@ -8,9 +8,9 @@ from torch import nn
 
 from slipstream.infer.elsewhere.exported import exported
 from slipstream.infer.elsewhere.runtimes import Opened, Runtime
-from slipstream.infer.elsewhere.shell import Shell
 from slipstream.infer.elsewhere.signature import Signature, arrays_from, tensors_from
 from slipstream.infer.elsewhere.trial import Quantize, tried
+from slipstream.infer.shell import Shell
 from slipstream.infer.subject import Subject
 
 _MOST_CALIBRATION_CALLS = 64

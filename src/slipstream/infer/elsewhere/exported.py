@@ -12,11 +12,11 @@ from torch import nn
 
 from slipstream.infer.elsewhere.asking import CannotExport, asked, check
 from slipstream.infer.elsewhere.program import Flat, Program, batch_of, of_size, program_of
-from slipstream.infer.elsewhere.quiet import first_line, quietly
 from slipstream.infer.elsewhere.runtimes import Array
-from slipstream.infer.elsewhere.shell import Shell, emptied
 from slipstream.infer.elsewhere.signature import Signature, Taken, arrays_from
 from slipstream.infer.keeping import TookTooLong
+from slipstream.infer.quiet import first_line, quietly
+from slipstream.infer.shell import Shell, emptied
 from slipstream.infer.subject import Subject
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from slipstream.infer.elsewhere.runtimes import input_name
-from slipstream.infer.elsewhere.shell import Shell, emptied
 from slipstream.infer.keeping import TookTooLong
+from slipstream.infer.shell import Shell, emptied
 
 _MOST_IN_ONE_FILE_BYTES = 1_500_000_000  # a protocol buffer holds two gigabytes
 _ANY = 2**31

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from slipstream.infer.elsewhere.shell import Shell, emptied
+from slipstream.infer.shell import Shell, emptied
 
 Array = npt.NDArray[Any]
 

@@ -18,10 +18,10 @@ from slipstream.infer.elsewhere.asking import CannotExport, asked, check
 from slipstream.infer.elsewhere.engine import Answer, Elsewhere
 from slipstream.infer.elsewhere.process import run_child
 from slipstream.infer.elsewhere.program import Flat
-from slipstream.infer.elsewhere.quiet import first_line, quietly
-from slipstream.infer.elsewhere.shell import emptied
 from slipstream.infer.elsewhere.signature import Signature, Taken
 from slipstream.infer.keeping import TookTooLong
+from slipstream.infer.quiet import first_line, quietly
+from slipstream.infer.shell import emptied
 from slipstream.infer.subject import Subject
 
 # compiled: what TensorRT cannot do stays in torch. embedded: one engine for all of it.

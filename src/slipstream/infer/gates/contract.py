@@ -8,7 +8,8 @@ import torch
 
 from slipstream.infer.gates.reference import Reference
 from slipstream.infer.inputs import Inputs
-from slipstream.infer.leaves import structure_of, tensors_of
+from slipstream.infer.leaves import changed, tensors_of
+from slipstream.infer.shell import emptied
 
 
 def contract(model: Any, reference: Reference) -> str | None:
@@ -28,12 +29,12 @@ def contract(model: Any, reference: Reference) -> str | None:
 
 
 def _differs(result: Any, eager: Any) -> str | None:
-    (nesting, kinds), (expected_nesting, expected_kinds) = structure_of(result), structure_of(eager)
-    if nesting != expected_nesting:
-        return f"gives {nesting}, the model gives {expected_nesting}"
-    for kind, expected in zip(kinds, expected_kinds, strict=True):
-        if kind != expected:
-            return f"gives {_words(kind)}, the model gives {_words(expected)}"
+    (tensors, shell), (expected, expected_shell) = emptied(result), emptied(eager)
+    if not shell.is_like(expected_shell):
+        return f"gives {_form(result)}, the model gives {_form(eager)}"
+    for one, other in zip(tensors, expected, strict=True):
+        if _kind(one) != _kind(other):
+            return f"gives {_kind(one)}, the model gives {_kind(other)}"
     for one, other in zip(tensors_of(result), tensors_of(eager), strict=True):
         if not one.is_floating_point():
             continue
@@ -43,11 +44,14 @@ def _differs(result: Any, eager: Any) -> str | None:
     return None
 
 
-def _words(kind: Any) -> str:
-    if isinstance(kind, str):
-        return f"a {kind}"
-    shape, dtype, device = kind
-    return f"{shape} {str(dtype).removeprefix('torch.')} on {device}"
+def _kind(tensor: torch.Tensor) -> str:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{tuple(tensor.shape)} {dtype} on {tensor.device.type}"
+
+
+def _form(value: Any) -> str:
+    """Its nesting, in a few words."""
+    return repr(changed(value, lambda tensor: torch.empty(0)))[:100]
 
 
 def _mutated(given: Inputs, before: Inputs) -> str | None:

@@ -9,6 +9,7 @@ import torch
 from slipstream.errors import UsageError
 from slipstream.infer.inputs import Inputs, other_values
 from slipstream.infer.leaves import as_double, changed
+from slipstream.infer.shell import PLAIN, emptied
 from slipstream.infer.subject import Subject, copied
 
 _OTHERS = 3
@@ -48,7 +49,7 @@ def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
 
 def _check(subject: Subject) -> None:
     try:
-        ask(subject.model, subject.inputs)
+        result = ask(subject.model, subject.inputs)
     except Exception as error:
         shapes = ", ".join(str(tuple(t.shape)) for t in subject.inputs.tensors())
         first = (str(error).strip().splitlines() or [""])[0]
@@ -56,6 +57,12 @@ def _check(subject: Subject) -> None:
             f"{type(subject.model).__name__} fails itself with inputs of {shapes}: "
             f"{type(error).__name__}: {first}"
         ) from error
+    unknown = [leaf for leaf in emptied(result)[1].others() if not isinstance(leaf, PLAIN)]
+    if unknown:
+        raise UsageError(
+            f"{type(subject.model).__name__} gives a {type(unknown[0]).__name__}, which cannot be "
+            "compared; expected tensors, numbers and strings in tuples, lists, dicts, dataclasses."
+        )
 
 
 def ask(model: Any, inputs: Inputs) -> Any:
