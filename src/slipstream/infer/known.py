@@ -1,7 +1,16 @@
 """The changes that a search tries, by the stage in which it does."""
 
 from slipstream.infer.change import Change
-from slipstream.infer.changes import compiled, layout, onnxruntime, openvino, precision, tensorrt
+from slipstream.infer.changes import (
+    compiled,
+    layout,
+    onnxruntime,
+    openvino,
+    precision,
+    pt2e,
+    tensorrt,
+    torchao,
+)
 
 ENGINES: tuple[Change, ...] = (
     compiled.FREEZING,
@@ -26,7 +35,13 @@ PRECISIONS: tuple[Change, ...] = (
     openvino.OPENVINO_BF16,
     openvino.OPENVINO_F16,
 )
-QUANTIZED: tuple[Change, ...] = (onnxruntime.ONNXRUNTIME_INT8,)
+QUANTIZED: tuple[Change, ...] = (
+    pt2e.INT8_STATIC,
+    onnxruntime.ONNXRUNTIME_INT8,
+    torchao.INT8_DYNAMIC,
+    pt2e.INT8_DYNAMIC,
+    torchao.INT8_WEIGHTS,
+)
 LAYOUTS: tuple[Change, ...] = (layout.FOLD, layout.CHANNELS_LAST)
 
 
