@@ -25,7 +25,7 @@ SWITCH = "channels-last"
 
 
 def tune(model: nn.Module, **options: Any) -> Recipe:
-    given = {"only": [SWITCH], "budget_s": 12.0, **options}
+    given = {"only": [SWITCH], "budget_s": 8.0, **options}
     return slipstream.tune_step(model, cross_entropy, sgd(model), odd_batches(), **given)
 
 
@@ -34,9 +34,15 @@ def row_of(recipe: Recipe, name: str = SWITCH) -> Row:
     return row
 
 
-def test_what_is_faster_and_the_same_is_kept() -> None:
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    torch.set_num_threads(1)
+    return tune(Odd())
+
+
+@pytest.mark.slow
+def test_what_is_faster_and_the_same_is_kept(recipe: Recipe) -> None:
     model = Odd()
-    recipe = tune(model)
     assert recipe.choices.channels_last
     assert recipe.is_changed
     assert recipe.name == SWITCH
@@ -54,8 +60,8 @@ def test_what_is_faster_and_the_same_is_kept() -> None:
     assert step.choices.ema == 0.5
 
 
-def test_the_recipe_and_its_code_train_the_same() -> None:
-    recipe = tune(Odd())
+@pytest.mark.slow
+def test_the_recipe_and_its_code_train_the_same(recipe: Recipe) -> None:
     model, own = Odd(), Odd()
     space: dict[str, Any] = {}
     exec(recipe.to_code(), space)
@@ -129,7 +135,7 @@ def test_a_candidate_that_leaks_is_a_row() -> None:
         kept.append(torch.ones(1 << 20))  # four megabytes
         return features
 
-    row = rejected(leak, slow_s=0.06)
+    row = rejected(leak, slow_s=0.03)
     assert row.state == "failed"
     assert "every step keeps 4.2 MB" in row.why
 
@@ -163,6 +169,7 @@ def test_what_is_far_slower_is_not_looked_at() -> None:
     assert "times slower; nothing was compared" in row_of(recipe).why
 
 
+@pytest.mark.slow
 def test_a_candidate_that_hangs_is_a_row() -> None:
     """In a process of its own: the alarm of this one is the time limit of the test."""
     script = """
@@ -178,7 +185,7 @@ def test_a_candidate_that_hangs_is_a_row() -> None:
             model = Odd(change=hang)
             recipe = slipstream.tune_step(
                 model, cross_entropy, sgd(model), odd_batches(),
-                only=["channels-last"], budget_s=6.0,
+                only=["channels-last"], budget_s=3.0,
             )
             print([(row.name, row.state, row.why) for row in recipe.rows])
     """
@@ -216,7 +223,7 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
 @pytest.mark.parametrize("change", [lambda features: features, halved])
 def test_nothing_of_the_callers_changes(change: Any) -> None:
     """Neither where a switch is kept, nor where it is refused; in the middle of a training."""
-    model = Odd(0.004, 0.001, change)
+    model = Odd(0.004, 0.0, change)
     model.out.eval()
     optimizer = sgd(model)
     for batch in odd_batches()[:2]:
@@ -229,7 +236,7 @@ def test_nothing_of_the_callers_changes(change: Any) -> None:
         slipstream.tune_step(
             model, cross_entropy, optimizer, batches,
             only=[SWITCH, "fused", "foreach", "zeroed gradients", "bf16"], accuracy="mixed",
-            budget_s=20.0, clip_norm=1.0,
+            budget_s=6.0, clip_norm=1.0,
         )  # fmt: skip
     assert same_bits(state_of(model, optimizer), before)
     assert same_bits(batches, given)
@@ -240,11 +247,12 @@ def test_an_optimizer_with_a_scheduler_stays_its_own() -> None:
     optimizer = sgd(model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     before = state_of(model, optimizer)
-    slipstream.tune_step(model, cross_entropy, optimizer, odd_batches(), only=[SWITCH], budget_s=9)
+    slipstream.tune_step(model, cross_entropy, optimizer, odd_batches(), only=[SWITCH], budget_s=3)
     assert same_bits(state_of(model, optimizer), before)
     assert scheduler.last_epoch == 0
 
 
+@pytest.mark.slow
 def test_fewer_bits_are_measured_and_kept_only_if_admitted() -> None:
     class Sleepy(nn.Module):
         """Slow unless it computes with fewer bits."""
@@ -255,14 +263,14 @@ def test_fewer_bits_are_measured_and_kept_only_if_admitted() -> None:
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             found: torch.Tensor = self.layers(inputs)
-            time.sleep(0.015 if found.dtype == torch.float32 else 0.001)
+            time.sleep(0.006 if found.dtype == torch.float32 else 0.0)
             return found
 
     def found(accuracy: Any) -> Recipe:
         model = Sleepy()
         return slipstream.tune_step(
             model, cross_entropy, adamw(model), rows(), only=["bf16"], accuracy=accuracy,
-            budget_s=12.0,
+            budget_s=8.0,
         )  # fmt: skip
 
     exact = found("exact")
@@ -275,7 +283,7 @@ def test_fewer_bits_are_measured_and_kept_only_if_admitted() -> None:
     assert mixed.curve.verdict == "equivalent"
     short = slipstream.tune_step(
         (model := Sleepy()), cross_entropy, adamw(model), rows(), only=["bf16"], accuracy="mixed",
-        budget_s=3.0,
+        budget_s=1.0,
     )  # fmt: skip
     assert not short.is_changed, "fewer bits have to be seen in training"
 

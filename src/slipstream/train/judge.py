@@ -17,7 +17,6 @@ from slipstream.train.choices import Choices
 from slipstream.train.compiled import compiled_graphs
 from slipstream.train.curve import Run
 from slipstream.train.equivalence import equivalence
-from slipstream.train.memory import leak_of
 from slipstream.train.reference import Reference, reference_of
 from slipstream.train.row import Row
 from slipstream.train.subject import Subject
@@ -51,9 +50,7 @@ class Judge:
 
     @cached_property
     def _own_leak(self) -> int:
-        found = leak_of(self.written.call, self.subject.device)
-        self.written.start.restore()
-        return found
+        return self.written.leak() or 0
 
     @property
     def left_s(self) -> float:
@@ -138,9 +135,8 @@ class Judge:
         return self.subject.samples / step_s if self.subject.samples else None
 
     def _leaks(self, row: Row, trial: Trial) -> str | None:
-        leak = leak_of(trial.call, self.subject.device)
-        trial.start.restore()
-        if leak <= 2 * self._own_leak:
+        leak = trial.leak()
+        if leak is None or leak <= 2 * self._own_leak:
             return None
         row.state = "failed"
         return f"every step keeps {leak / 1e6:.1f} MB of memory more"

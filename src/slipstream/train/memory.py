@@ -1,20 +1,20 @@
-"""Memory at its peak, and what would still be free then.
+"""Memory that a call takes at its peak, what would still be free then, and what it keeps.
 
-On a GPU it is what torch has allocated. On Linux without one it is the resident memory of the whole
-process, other copies of the model included, as the kernel counts it; elsewhere it is not known.
-Either way the counter of the peak is set back first, for the whole process: who reads it later sees
-the peak since then.
+It is that of torch's tensors, on top of those that were there before. On a GPU torch counts it, and
+its counter of the peak is set back first, for all who read it. On a processor a profiler of torch
+notes every allocation; where it is missing or in use, nothing is known. What libraries take for
+themselves is in neither.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 
-_RESETS = "5"  # of the peak; see proc(5), clear_refs
-_LEAST_LEAK = 1 << 19
+_LEAST_LEAK = 1 << 16
+_CALLS = 5
 
 
 @dataclass(frozen=True)
@@ -32,62 +32,73 @@ class Peak:
 
 def peak_of(call: Callable[[], object], device: torch.device) -> Peak:
     """While something is called; call it before, so that it has come into its stride."""
-    if not _reset(device):
-        call()
+    found = _watched(call, device)
+    if found is None:
         return Peak(None, None)
-    call()
-    found = _peak_bytes(device)
-    return Peak(found, _headroom(device, found))
+    most, _ = found
+    return Peak(most, _headroom(device, most))
 
 
-def used_bytes(device: torch.device) -> int:
-    """Now: by torch on a GPU, else by the process."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        return int(torch.cuda.memory_allocated(device))
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)
-
-
-def leak_of(call: Callable[[], object], device: torch.device, calls: int = 7) -> int:
-    """Bytes that every call keeps at least; 0 where it cannot be told from nothing. The first two
-    calls do not count.
+def leak_of(call: Callable[[], object], device: torch.device) -> int | None:
+    """Bytes that every call keeps at least, of several; None: not known. The first call does not
+    count.
     """
-    used = []
-    for _ in range(calls):
+    kept = []
+    for _ in range(1 + _CALLS):
+        found = _watched(call, device)
+        if found is None:
+            return None
+        kept.append(found[1])
+    return least if (least := min(kept[1:])) >= _LEAST_LEAK else 0
+
+
+def _watched(call: Callable[[], object], device: torch.device) -> tuple[int, int] | None:
+    """Bytes at the peak, and those that are left behind; it is called in any case."""
+    if device.type == "cuda":
+        return _watched_by_cuda(call, device)
+    if device.type != "cpu" or not _start():
         call()
-        used.append(used_bytes(device))
-    least = min(after - before for before, after in pairwise(used[1:]))
-    return least if least >= _LEAST_LEAK else 0
-
-
-def _reset(device: torch.device) -> bool:
-    """Whether there is a counter; it starts anew."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        return True
+        return None
     try:
-        Path("/proc/self/clear_refs").write_text(_RESETS, encoding="ascii")
-    except OSError:
+        call()
+    finally:
+        records: Any = torch._C._autograd._disable_profiler_legacy()
+    now = most = 0
+    for event in (event for thread in records for event in thread):
+        if event.kind() == "memory_alloc":
+            now += event.cpu_memory_usage()
+            most = max(most, now)
+    return most, now
+
+
+def _watched_by_cuda(call: Callable[[], object], device: torch.device) -> tuple[int, int]:
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    call()
+    torch.cuda.synchronize(device)
+    after, most = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+    return most - before, after - before
+
+
+def _start() -> bool:
+    """Whether allocations are noted now."""
+    try:
+        parts: Any = torch._C._profiler
+        config = parts.ProfilerConfig(
+            parts.ProfilerState.CPU, False, True, False, False, False, parts._ExperimentalConfig()
+        )
+        torch._C._autograd._enable_profiler_legacy(config)
+    except (AttributeError, TypeError, RuntimeError):  # another torch, or another profiler
         return False
-    return device.type == "cpu"
+    return True
 
 
-def _peak_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        return int(torch.cuda.max_memory_allocated(device))
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    [line] = [line for line in lines if line.startswith("VmHWM:")]
-    return int(line.split()[1]) * 1024
-
-
-def _headroom(device: torch.device, peak: int) -> float:
+def _headroom(device: torch.device, most: int) -> float:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        return (free + torch.cuda.memory_reserved(device) - peak) / total
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return (free + unused - most) / total
     import psutil
 
     memory = psutil.virtual_memory()
@@ -95,7 +106,7 @@ def _headroom(device: torch.device, peak: int) -> float:
     limit = _limit()
     if limit is not None and limit[1] < total:
         free, total = min(free, limit[1] - limit[0]), limit[1]
-    return float((free + used_bytes(device) - peak) / total)
+    return float((free - most) / total)
 
 
 def _limit(root: Path = Path("/sys/fs/cgroup")) -> tuple[int, int] | None:

@@ -1,20 +1,22 @@
 """A step that is tried: on copies, from a start to which it can be put back."""
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
 
 from slipstream.timing import Ratio, ratio_of, time_in_turns
 from slipstream.train.choices import Choices
-from slipstream.train.memory import Peak, peak_of
+from slipstream.train.memory import Peak, leak_of, peak_of
 from slipstream.train.snapshot import Snapshot
 from slipstream.train.subject import Subject
 
 _SEGMENTS = 3
 _LOOKS = 5
 _LOOKING_S = 1.0
+
+_Found = TypeVar("_Found")
 
 
 class Trial:
@@ -37,11 +39,22 @@ class Trial:
         return self.step(batches[self._turn % len(batches)])
 
     def peak(self) -> Peak:
-        """Memory of a step; the model is put back."""
+        """Memory that a step takes, gradients included; the model is put back."""
+        return self._after_one(peak_of)
+
+    def leak(self) -> int | None:
+        """Bytes that every step keeps; the model is put back."""
+        return self._after_one(leak_of)
+
+    def _after_one(self, measure: Callable[..., _Found]) -> _Found:
+        """The optimizer has its state then; gradients are gone, as nobody has noted their size."""
         self.call()
-        found = peak_of(self.call, self.subject.device)
-        self.start.restore()
-        return found
+        for parameter in self.step.parameters:
+            parameter.grad = None
+        try:
+            return measure(self.call, self.subject.device)
+        finally:
+            self.start.restore()
 
     def _typical_s(self) -> float:
         """The fastest of a few: what else runs on the machine makes single ones slow."""
