@@ -1,7 +1,7 @@
 """int8 by torch's exporter, torchao's quantizers and Inductor, which makes integer kernels of it.
 
 Static: ranges of activations are seen beforehand, on data to calibrate with. Dynamic: they are
-taken of each batch, for linear layers only.
+taken of each batch, for linear layers only, and for models that these are most of.
 """
 
 import functools
@@ -16,7 +16,12 @@ from torch.utils._pytree import tree_structure
 
 from slipstream.infer.change import ENGINE, Change
 from slipstream.infer.changes import compiled
-from slipstream.infer.changes.torchao import BUILDS_ON, torchao, why_no_torchao
+from slipstream.infer.changes.torchao import (
+    BUILDS_ON,
+    torchao,
+    why_no_torchao,
+    why_too_few_linear,
+)
 from slipstream.infer.fold import fold, folds_of
 from slipstream.infer.inputs import Inputs
 from slipstream.infer.keeping import TookTooLong
@@ -263,7 +268,7 @@ def _why_not_static(subject: Subject) -> str | None:
 
 
 def _why_not_dynamic(subject: Subject) -> str | None:
-    return _why_not(subject) if subject.count("Linear") else "there is no linear layer"
+    return why_too_few_linear(subject) or _why_not(subject)
 
 
 INT8_STATIC = Change(

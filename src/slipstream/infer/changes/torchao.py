@@ -57,13 +57,19 @@ def _linear_layers(model: nn.Module) -> list[nn.Linear]:
     return [part for part in model.modules() if isinstance(part, nn.Linear)]
 
 
-def _why_not(subject: Subject) -> str | None:
-    if why := why_no_torchao() or compiled.COMPILE.why_not(subject):
-        return why
+def why_too_few_linear(subject: Subject) -> str | None:
+    """Where most of the model would stay as it is."""
     linear = sum(part.weight.numel() for part in _linear_layers(subject.model))
     every = sum(each.numel() for each in subject.model.parameters())
     if linear < _LEAST_SHARE * every or not linear:
         return f"linear layers hold {linear / max(every, 1):.0%} of the parameters, less than half"
+    return None
+
+
+def _why_not(subject: Subject) -> str | None:
+    why = why_no_torchao() or compiled.COMPILE.why_not(subject) or why_too_few_linear(subject)
+    if why is not None:
+        return why
     if subject.device.type not in ("cpu", "cuda"):
         return "the model is neither on the CPU nor on a CUDA device"
     return None
