@@ -27,6 +27,7 @@ from slipstream.run.fixes import (
     shared_lists,
     tf32,
     threads,
+    uint8_bus,
     zero_grad,
 )
 
@@ -47,6 +48,7 @@ FIXES: tuple[Fix, ...] = (
     garbage.FIX,
     empty_cache.FIX,
     saving.FIX,
+    uint8_bus.FIX,
     fused_optimizer.FIX,
     foreach_loops.FIX,
     threads.FIX,

@@ -38,5 +38,5 @@ CURES = {
 # Of these, what may round differently.
 NUMERIC = frozenset((
     "fused-optimizer", "foreach-loops", "threads", "channels-last", "cudnn-benchmark", "tf32",
-    "autocast", "fold-batchnorm", "compile",
+    "autocast", "fold-batchnorm", "compile", "uint8-bus",
 ))  # fmt: skip

@@ -30,7 +30,7 @@ class LateCollate(SlotCollate):
     def _stack(self, tensors: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
         late = [*map(is_late, tensors)]
         notes = [notes_of(tensor) for tensor in tensors] if all(late) else []
-        if not notes or any(_kind(other) != _kind(notes[0]) for other in notes):
+        if not notes or any(kind_of(other) != kind_of(notes[0]) for other in notes):
             for tensor in itertools.compress(tensors, late):
                 settle(tensor)
             return super()._stack(tensors, collate_fn_map=collate_fn_map)
@@ -62,7 +62,7 @@ def _threads_of_worker(workers: int) -> int:
     return max(1, cores // workers)
 
 
-def _kind(notes: tuple[Source, Window, Any]) -> tuple[Any, ...]:
+def kind_of(notes: tuple[Source, Window, Any]) -> tuple[Any, ...]:
     """What all of a batch have in common."""
     return notes[1].size, id(notes[2])
 
@@ -71,11 +71,16 @@ def _fill(out: torch.Tensor, notes: list[Any], threads: int) -> None:
     """With the entries of the pixels of every window in the table, which is the same for all."""
     count, _, height, width = out.shape
     pixels = np.empty((count, height, width, 3), dtype=np.uint8)
+    decode(pixels, notes, threads)
+    _native.convert(pixels, out.numpy(), notes[0][2], threads)
+
+
+def decode(pixels: Any, notes: list[Any], threads: int) -> None:
+    """Every window, into uint8[count, height, width, 3]."""
     status = _decode_fresh(pixels, notes, threads)
     for place, (source, window, _) in enumerate(notes):
         if status[place] != _native.STATUS_OK:
             pixels[place] = source.pixels(window)
-    _native.convert(pixels, out.numpy(), notes[0][2], threads)
 
 
 def _decode_fresh(pixels: Any, notes: list[Any], threads: int) -> Any:
