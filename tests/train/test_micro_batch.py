@@ -42,14 +42,14 @@ def test_memory_has_to_be_left() -> None:
 
 
 class Costly(nn.Module):
-    """Takes as long for a few samples as for sixteen, and twice as long for twice as many."""
+    """Twice as fast up to sixteen samples, and as long for fewer of them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = net()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.0005 * max(16, len(inputs)))
+        time.sleep(0.008 if len(inputs) <= 16 else 0.001 * len(inputs))
         found: torch.Tensor = self.layers(inputs)
         return found
 

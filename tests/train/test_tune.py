@@ -185,7 +185,7 @@ def test_a_candidate_that_hangs_is_a_row() -> None:
             model = Odd(change=hang)
             recipe = slipstream.tune_step(
                 model, cross_entropy, sgd(model), odd_batches(),
-                only=["channels-last"], budget_s=3.0,
+                only=["channels-last"], budget_s=5.0,
             )
             print([(row.name, row.state, row.why) for row in recipe.rows])
     """

@@ -10,6 +10,11 @@ from slipstream.train.judge import Judge
 def notes_of(judge: Judge) -> Iterator[str]:
     """One line each: what was compared with what, and what is not in the times."""
     subject = judge.subject
+    forth_s, update_s = judge.written.phases_s()
+    yield (
+        f"A step as written is {1e3 * forth_s:.3g} ms forward and backward, and "
+        f"{1e3 * update_s:.3g} ms update."
+    )
     if judge.has_compared:
         if not judge.reference.is_double:
             yield "The step has no double precision: gradients were compared with its own."

@@ -45,8 +45,7 @@ class Search:
         if sizes:
             self._choose_size()
         self._train()
-        if self._judge.left_s > 0:
-            self.rows[0].peak_mb = self._written.peak().mb
+        self.rows[0].peak_mb = self._written.peak().mb
         return Recipe(
             self._best.choices, self._subject.written, tuple(self.rows), self._speed, self._curve,
             tuple(self._notes()), self._subject.device.type,
@@ -119,6 +118,9 @@ class Search:
             row = tried[size] = Row(f"micro-batch {size}", "exact", "skipped")
             self.rows.append(row)
             choices = replace(self._best.choices, micro_batch=size)
+            if any(one.state == "slower" and one.speed is None for one in tried.values()):
+                row.why = "a larger one is far slower already"
+                continue
             self._judge.examine(row, choices, self._best, _TIME)
             if row.state in ("passed", "slower") and row.speed is not None:
                 points.append(Point(size, rate * row.speed.value, row.headroom))
@@ -131,6 +133,8 @@ class Search:
             row.state, row.why = "kept", why
             choices = replace(self._best.choices, micro_batch=chosen.size)
             self._best = Trial(self._subject, choices)
+            times = Times({"written": self._written, "all": self._best}, self._judge.turns_s)
+            self._speed = times.speed("all")
 
     def _train(self) -> None:
         """A short training with what was found; without what has fewer bits, if it fails."""

@@ -32,7 +32,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         (row.ms, "{:.3g}"),
         (row.samples_per_s, "{:,.0f}"),
         (row.error, "{:.0e}"),
-        (row.peak_mb, "{:,.0f}"),
+        (row.peak_mb, "{:,.1f}"),
     )
     shown = tuple("" if value is None else form.format(value) for value, form in numbers)
     return *shown, row.name, {"step": "as it is"}.get(row.state, row.state), row.why

@@ -1,7 +1,9 @@
 """A step that is tried: on copies, from a start to which it can be put back."""
 
+import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -27,7 +29,7 @@ class Trial:
         self.step = subject.build(choices)
         self.start = Snapshot(self.step)
         self._turn = 0
-        first = self._timed()
+        first = self._timed(self.call)
         self.step_s = self._typical_s()
         self.build_s = max(0.0, first - self.step_s)
         self.start.restore()
@@ -56,17 +58,27 @@ class Trial:
         finally:
             self.start.restore()
 
+    def phases_s(self) -> tuple[float, float]:
+        """Forward and backward, and the update: the medians of a few; the model is put back."""
+        halves: tuple[list[float], list[float]] = ([], [])
+        for number in range(_LOOKS):
+            batch = self.subject.usual[number % len(self.subject.usual)]
+            halves[0].append(self._timed(partial(self.step.backward, batch)))
+            halves[1].append(self._timed(self.step.update))
+        self.start.restore()
+        return statistics.median(halves[0]), statistics.median(halves[1])
+
     def _typical_s(self) -> float:
         """The fastest of a few: what else runs on the machine makes single ones slow."""
-        found = [self._timed()]
+        found = [self._timed(self.call)]
         while len(found) < _LOOKS and sum(found) < _LOOKING_S:
-            found.append(self._timed())
+            found.append(self._timed(self.call))
         return min(found)
 
-    def _timed(self) -> float:
+    def _timed(self, call: Callable[[], object]) -> float:
         wait = self.subject.wait
         start = time.perf_counter()
-        self.call()
+        call()
         if wait is not None:
             wait()
         return time.perf_counter() - start
