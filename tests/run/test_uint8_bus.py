@@ -160,7 +160,7 @@ USES = {
     "address": lambda x: x.data_ptr() != 0,
     "saved": saved,
     "dlpack": lambda x: from_dlpack(x) + 0,
-    "function": Doubled.apply,  # type: ignore[no-untyped-call]
+    "function": Doubled.apply,
     "collated": lambda x: torch.utils.data.default_collate([x, x]),
 }
 

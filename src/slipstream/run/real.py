@@ -22,7 +22,7 @@ _NEAR_ON_DEVICE = 1e-3
 # These note all that they do.
 _TELLING = (
     "fast-loader", "shared-lists", "device-prefetch", "inference-mode", "contiguous-inputs",
-    "foreach-loops",
+    "foreach-loops", "uint8-bus",
 )  # fmt: skip
 
 

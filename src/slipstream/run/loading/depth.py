@@ -47,8 +47,8 @@ class Depth:
     ) -> None:
         """`earlier` is of another pass over the same loader."""
         self.given, self._workers, self._say = given, workers, say
-        self.now = given if earlier is None else earlier.now
-        self._batch_bytes = 0 if earlier is None else earlier._batch_bytes
+        self.now: int = given if earlier is None else earlier.now
+        self._batch_bytes: int = 0 if earlier is None else earlier._batch_bytes
         self.begin(0)
 
     def begin(self, free: float) -> None:

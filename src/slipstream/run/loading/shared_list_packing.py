@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-_ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
-_ROWS = frozenset({tuple, list})
-_CHANGING = frozenset({list, dict})  # whoever has one can change it
-_PATHS = frozenset({
+_ATOMS: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
+_ROWS: frozenset[type] = frozenset({tuple, list})
+_CHANGING: frozenset[type] = frozenset({list, dict})  # whoever has one can change it
+_PATHS: frozenset[type] = frozenset({
     pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath,
 })  # fmt: skip
 _HOLDING = _ROWS | _CHANGING

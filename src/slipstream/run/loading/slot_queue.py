@@ -99,8 +99,8 @@ class SlotQueue:
                 os.read(self._wake, 1)
                 self._arrived.append(self._local.popleft())
             else:
-                for item, *about in readers[descriptor].read():
-                    self._at_arrival(item[0], *about)
+                for item, at, nbytes in readers[descriptor].read():
+                    self._at_arrival(item[0], at, nbytes)
                     self._arrived.append(item)
         return bool(ready)
 

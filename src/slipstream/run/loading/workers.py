@@ -39,7 +39,7 @@ class SlotIterator(_MultiProcessingDataLoaderIter):
         depth = self._depth
         depth.begin(free_batches(self._index_sampler, self._dataset) if self._in_order else 0)
         self._prefetch_factor = depth.now
-        super()._reset(loader, first_iter)  # type: ignore[no-untyped-call]
+        super()._reset(loader, first_iter)
 
     def _try_put_index(self) -> None:
         """torch's; sooner than there for what lies deeper."""

@@ -24,7 +24,7 @@ _METHODS = frozenset({
     "size", "dim", "ndimension", "numel", "nelement", "__len__", "stride", "is_contiguous",
     "element_size", "is_floating_point", "is_complex", "storage_offset", "get_device",
 })  # fmt: skip
-_OWN = ("_pixels", "_table", "_values")
+_OWN = ("_pixels", "_table", "_floats")
 _HERE = ("cpu", "meta")
 
 
@@ -55,7 +55,7 @@ class LateBatch(torch.Tensor):
 
     _pixels: torch.Tensor
     _table: torch.Tensor
-    _values: torch.Tensor | None
+    _floats: torch.Tensor | None
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -66,8 +66,10 @@ class LateBatch(torch.Tensor):
         return func(*args, **kwargs)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = tree_map(_kept_values, (args, kwargs or {}))
+    def __torch_dispatch__(  # type: ignore[override]  # torch's own has no types
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        args, kwargs = tree_map(_kept_floats, (args, kwargs or {}))
         return func(*args, **kwargs)
 
     def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -80,8 +82,8 @@ class LateBatch(torch.Tensor):
 
     def pin_memory(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Of the bytes."""
-        if self._values is not None:
-            return self._values.pin_memory(*args, **kwargs)
+        if self._floats is not None:
+            return self._floats.pin_memory(*args, **kwargs)
         return late_batch(self._pixels.pin_memory(*args, **kwargs), self._table)
 
     def is_pinned(self, *args: Any, **kwargs: Any) -> bool:
@@ -90,7 +92,7 @@ class LateBatch(torch.Tensor):
 
     def _sent(self, method: str, args: Any, kwargs: Any) -> torch.Tensor:
         error = None
-        if self._values is None and (asked := _asked(method, args, kwargs)) is not None:
+        if self._floats is None and (asked := _asked(method, args, kwargs)) is not None:
             try:
                 sent = arrive(self._pixels, self._table, *asked)
             except Exception as failure:
@@ -110,10 +112,10 @@ class LateBatch(torch.Tensor):
 def late_batch(pixels: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """Of uint8[N, H, W, 3], and the value of each byte in each channel, float32[3, 256]."""
     count, height, width, _ = pixels.shape
-    batch: Any = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-        LateBatch, (count, 3, height, width), dtype=torch.float32, device="cpu"
+    batch: Any = torch.Tensor._make_wrapper_subclass(
+        LateBatch, (count, 3, height, width), dtype=torch.float32, device=torch.device("cpu")
     )
-    vars(batch).update(_pixels=pixels, _table=table, _values=None)
+    vars(batch).update(_pixels=pixels, _table=table, _floats=None)
     plain: torch.Tensor = batch
     return plain
 
@@ -126,8 +128,8 @@ def is_late_batch(value: Any) -> bool:
 def values_of(batch: Any) -> torch.Tensor:
     """A plain tensor of its own, in the processor's memory."""
     own = vars(batch)
-    if own["_values"] is not None:
-        copied: torch.Tensor = own["_values"].clone()
+    if own["_floats"] is not None:
+        copied: torch.Tensor = own["_floats"].clone()
         return copied
     pixels = own["_pixels"]
     count, height, width, _ = pixels.shape
@@ -177,9 +179,9 @@ def _settled(value: Any) -> Any:
     if not is_late_batch(value):
         return value
     own = vars(value)
-    if own["_values"] is None:
+    if own["_floats"] is None:
         _note("used")
-    plain = _kept_values(value)
+    plain = _kept_floats(value)
     try:
         torch._C._swap_tensor_impl(value, plain)
     except Exception:  # somebody holds what would be swapped
@@ -190,14 +192,14 @@ def _settled(value: Any) -> Any:
     return value
 
 
-def _kept_values(value: Any) -> Any:
+def _kept_floats(value: Any) -> Any:
     """The same tensor whenever it is asked for: others may look at its memory."""
     if not is_late_batch(value):
         return value
     own = vars(value)
-    if own["_values"] is None:
-        own["_values"] = values_of(value)
-    return own["_values"]
+    if own["_floats"] is None:
+        own["_floats"] = values_of(value)
+    return own["_floats"]
 
 
 def _is_about(func: Any) -> bool:

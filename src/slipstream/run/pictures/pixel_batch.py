@@ -48,8 +48,9 @@ def stack_bytes(collate: LateCollate, tensors: Sequence[Any]) -> PixelBatch | No
     pixels = _room(collate, shape, nbytes)
     decode(pixels.numpy(), notes, collate._threads)
     batch = PixelBatch(pixels, torch.from_numpy(notes[0][2]))
+    rows: Any = batch  # all that is asked of it
     for place, tensor in enumerate(tensors):
-        note_collated(tensor, batch, place)
+        note_collated(tensor, rows, place)
     return batch
 
 
