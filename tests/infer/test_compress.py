@@ -241,6 +241,16 @@ def test_a_model_is_not_surely_faster_than_itself(trained):
     assert not timed_module.timed(trained, trained, reference, None).is_surely_faster
 
 
+def test_operations_of_attention_are_counted():
+    layer = nn.TransformerEncoderLayer(16, 2, 64, batch_first=True)
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    found = compress(layer, torch.ones(2, 5, 16), 0.5, lambda made: None, accuracy, [])
+    assert torch.backends.mha.get_fastpath_enabled() == enabled
+    # in and out of attention, both linear layers; and what is made of queries, keys and values
+    assert found.rows[0].macs >= 2 * 5 * (4 * 16 * 16 + 2 * 16 * 64)
+    assert found.rows[1].macs < found.rows[0].macs
+
+
 class Heads(nn.Module):
     """Attention by hand: a width that is written into the model."""
 

@@ -224,6 +224,14 @@ def test_dynamic_ranges_are_for_linear_layers(folded: nn.Module) -> None:
     assert sum("choose_qparams" in name for name in names) == 1
 
 
+def test_layers_of_a_transformer_are_quantized() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    inputs, enabled = Inputs((torch.randn(3, 5, 16),)), torch.backends.mha.get_fastpath_enabled()
+    graph = pt2e._converted(layer, inputs, [inputs], pt2e._x86(False))
+    assert pt2e._quantized_weights(graph) == 4  # into attention and out of it, and two behind it
+    assert torch.backends.mha.get_fastpath_enabled() == enabled
+
+
 def test_why_it_cannot_be_tried_is_said(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Subject(nn.ReLU(), subject.inputs, subject.calibration)
     assert pt2e.INT8_STATIC.why_not(plain) == "there is no convolution and no linear layer"

@@ -248,9 +248,10 @@ def test_layers_without_a_kernel_are_said_to_be_simulated(trained, images):
     report = convert_qat(prepare_qat(padded, images, skip_first_last=False)).report
     assert [line.arithmetic for line in report.lines] == ["float", "integer"]
     assert "padding" in report.lines[0].why
-    assert "1 quantized layers are simulated" in report.speed
+    assert report.speed.startswith("1 of 2 quantized layers compute with whole numbers, the others")
     low = convert_qat(prepare_qat(trained, images, bits=2)).report
     assert low.speed.startswith("simulated")
+    assert convert_qat(prepare_qat(trained, images), integers=False).report.speed == low.speed
     assert {line.arithmetic for line in low.lines} == {"float"}
     assert "not faster" in str(low)
 
@@ -344,6 +345,45 @@ def test_a_layer_that_is_used_twice_is_one_layer(images):
     assert converted.model.one is converted.model.same
     assert isinstance(converted.model.one, CodedLayer)
     assert len(converted.report.lines) == 1
+
+
+def test_batch_norms_with_any_factor_are_folded(images):
+    model = network().eval()
+    norm = model[3].norm
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([-2.0, 0.0, 1e-9, 1.0, -1e-3, 3.0, -1.0, 0.5]))
+        norm.bias.uniform_(-1, 1)
+        norm.running_mean.uniform_(-1, 1)
+        norm.running_var.uniform_(0.1, 4)
+    for bits in EVERY:
+        made = prepare_qat(model, images, bits=bits)
+        converted = convert_qat(made).model
+        assert isinstance(converted[3].conv, CodedLayer)
+        with torch.no_grad():
+            found, right = converted[:4](images), made[:4](images)
+        assert float((found - right).abs().mean()) < 1e-3 * float(right.abs().mean())
+
+
+def test_a_linear_layer_with_its_batch_norm_is_one_layer():
+    model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4)).eval()
+    inputs = torch.randn(16, 8)
+    made = prepare_qat(model, inputs, bits=4, skip_first_last=False)
+    assert made[0].norm is not None
+    torch.testing.assert_close(convert_qat(made).model(inputs), made(inputs), atol=0.01, rtol=0.01)
+
+
+def test_layers_of_a_transformer_are_called_and_not_gone_around():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    inputs = torch.randn(3, 5, 16)
+    made = prepare_qat(layer.eval(), inputs, skip_first_last=False)
+    assert len(quantized_layers(made)) == 2
+    assert all(float(each.activations.high) > 0 for each in quantized_layers(made))
+    converted = convert_qat(made).model
+    with torch.no_grad(), torch.profiler.profile() as profile:
+        found = converted(inputs)
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["onednn::qlinear_pointwise"] == 2
+    torch.testing.assert_close(found, made(inputs), atol=0.05, rtol=0.05)
 
 
 def test_ranges_follow_training_and_stay_in_evaluation():

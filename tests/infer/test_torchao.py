@@ -79,6 +79,7 @@ def test_a_model_without_layers_for_it_is_refused(
     assert why == "torchao is not installed: pip install torchao"
 
 
+@pytest.mark.slow
 def test_torchao_is_loaded_when_it_is_used_and_says_nothing() -> None:
     script = (
         "import sys, slipstream.infer.known; from slipstream.infer.changes.torchao import torchao; "

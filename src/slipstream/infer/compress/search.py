@@ -111,8 +111,13 @@ def _compare(
 
 def _count(row: CompressedRow, model: nn.Module, subject: Subject) -> None:
     row.parameters = _parameters(model)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        subject.inputs.copy()(model)
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # its operators are not counted
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            subject.inputs.copy()(model)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
     row.macs = counter.get_total_flops() // 2
 
 

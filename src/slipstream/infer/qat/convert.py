@@ -25,14 +25,15 @@ class Converted:
         return str(self.report)
 
 
-def convert_qat(model: nn.Module) -> Converted:
+def convert_qat(model: nn.Module, *, integers: bool = True) -> Converted:
     """A copy of a model from `prepare_qat`, trained, that keeps its weights as whole numbers and
     its batch norms folded.
 
     A layer of 8 bits on a CPU computes with whole numbers where torch has a kernel for it; each is
     compared with what was trained before it is taken. All others are kept packed, up to 8 weights
     in a byte, and computed in floating-point, with weights that are unpacked for each call:
-    smaller, not faster.
+    smaller, not faster. `integers=False` does the same with layers of 8 bits, which is faster on
+    processors for which torch's kernels are not made.
 
     >>> import torch
     >>> from slipstream.infer.qat import prepare_qat
@@ -49,7 +50,7 @@ def convert_qat(model: nn.Module) -> Converted:
     lines = []
     for name, part in list(made.named_modules()):
         if isinstance(part, QatLayer):
-            layer, line = _converted(name, part)
+            layer, line = _converted(name, part, integers)
             made = replaced(made, part, layer)
             lines.append(line)
         elif type(part) in LAYERS and not name.endswith(".layer"):
@@ -62,8 +63,8 @@ def convert_qat(model: nn.Module) -> Converted:
     return Converted(made, Report(lines, before, bytes_of(made)))
 
 
-def _converted(name: str, trained: QatLayer) -> tuple[CodedLayer, Line]:
-    integer, why = integer_layer(trained)
+def _converted(name: str, trained: QatLayer, integers: bool) -> tuple[CodedLayer, Line]:
+    integer, why = integer_layer(trained) if integers else (None, "integers=False")
     layer = CodedLayer(trained) if integer is None else integer
     line = Line(
         name or type(trained.layer).__name__,

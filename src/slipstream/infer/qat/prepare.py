@@ -43,6 +43,7 @@ def prepare_qat(
         made = _copied(model)
         modes = {part: part.training for part in made.modules()}
         made.eval()
+        _call_every_layer(made)
         called = _called_layers(made, inputs)
         chosen = called[1:-1] if skip_first_last else called
         if not chosen:
@@ -69,6 +70,13 @@ def _copied(model: nn.Module) -> nn.Module:
             f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}), and is "
             "never changed itself. Give a model that copy.deepcopy takes."
         ) from None
+
+
+def _call_every_layer(model: nn.Module) -> None:
+    """torch's transformer has a way around its linear layers, which takes their weights alone."""
+    for part in model.modules():
+        if isinstance(part, nn.TransformerEncoderLayer):
+            part.activation_relu_or_gelu = 0
 
 
 def _called_layers(model: nn.Module, inputs: Inputs) -> list[str]:

@@ -45,11 +45,10 @@ class Report:
                 "simulated: weights are unpacked for each call and multiplied in floating-point, "
                 "which is not faster than the model was"
             )
-        rest = len(quantized) - integer
-        also = f"; {rest} quantized layers are simulated in floating-point" if rest else ""
+        others = ", the others simulate that in floating-point" if integer < len(quantized) else ""
         return (
-            f"{integer} layers compute with whole numbers{also}. Whether that is faster depends on "
-            "the processor: measure it"
+            f"{integer} of {len(quantized)} quantized layers compute with whole numbers{others}. "
+            "Whether that is faster depends on the processor: measure it"
         )
 
     def as_dict(self) -> dict[str, Any]:
