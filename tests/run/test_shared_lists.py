@@ -367,6 +367,18 @@ class Property(Files):
         vars(self)["files"] = value
 
 
+NAMES = [(f"folder/{k}.jpg", k) for k in range(COUNT)]
+
+
+class ByAnotherName(Files):
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = self.same = NAMES
+
+    def forget(self, index: int) -> None:
+        NAMES[index] = ("", 0)
+
+
 class OwnList(list[Any]):
     pass
 
@@ -377,7 +389,7 @@ class Subclassed(Files):
         self.files = self.same = OwnList(self.files)
 
 
-@pytest.mark.parametrize("make", [ByClass, Property, Subclassed, lambda: Files(999)])
+@pytest.mark.parametrize("make", [ByClass, Property, Subclassed, ByAnotherName, lambda: Files(999)])
 def test_datasets_where_it_might_show_are_left_alone(
     known: Situation, make: Callable[[], Any]
 ) -> None:

@@ -13,7 +13,7 @@ import psutil
 from torch.utils.data import Dataset
 from torch.utils.weak import WeakIdKeyDictionary
 
-from slipstream.run.loading.looks import global_names, names
+from slipstream.run.loading.looks import content, global_names, names
 from slipstream.run.loading.shared_list import PackedList
 from slipstream.run.loading.shared_list_packing import NotPlain, digest_of, pack
 
@@ -33,12 +33,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Place:
-    """`table[key]`, in the attributes of `owner` or in a dictionary among them."""
+    """`table[key]`: `table` are attributes, or a dictionary among them."""
 
-    owner: Any
     table: dict[Any, Any]
     key: Any
-    name: str  # of the attribute
 
 
 @dataclass
@@ -137,37 +135,50 @@ def places_of(dataset: Any) -> Iterator[Place]:
         if type(attributes) is not dict:
             continue
         for name, value in attributes.items():
-            if not _can_be_replaced(type(owner), name):
-                continue
-            if type(value) is list and len(value) >= _LEAST_ITEMS:
-                yield Place(owner, attributes, name, name)
+            if _is_long(value) and _can_be_replaced(type(owner), name, value):
+                yield Place(attributes, name)
             elif type(value) is dict and len(value) <= _FEW:
                 for key, entry in value.items():
-                    if type(entry) is list and len(entry) >= _LEAST_ITEMS:
-                        yield Place(owner, value, key, name)
+                    if _is_long(entry) and _can_be_replaced(type(owner), name, entry):
+                        yield Place(value, key)
             few = value if type(value) in (list, tuple) and len(value) <= _MOST_PARTS else (value,)
             parts = [part for part in few if isinstance(part, Dataset) and id(part) not in seen]
             seen.update(map(id, parts))
             queue += parts
 
 
-def _can_be_replaced(kind: type, name: str) -> bool:
-    """Whether the class has no property of that name, and does not ask for the class of what is
-    there, or where it lies in memory.
+def _is_long(value: Any) -> bool:
+    return type(value) is list and len(value) >= _LEAST_ITEMS
+
+
+def _can_be_replaced(kind: type, name: str, items: list[Any]) -> bool:
+    """Whether the class has no property of that name, and its methods neither ask for the class of
+    what is there, or where it lies in memory, nor have the list by another name.
     """
     if hasattr(inspect.getattr_static(kind, name, None), "__set__"):
         return False
-    functions = [
+    methods = (
         getattr(value, "__func__", value)
         for base in kind.__mro__
         for key, value in vars(base).items()
         if key != "__init__"
-    ]
-    return not any(
-        name in names(function.__code__) and _TELL_CLASSES & global_names(function.__code__)
-        for function in functions
-        if isinstance(function, FunctionType)
     )
+    return not any(
+        _asks_for_class(method, name) or _has_by_name(method, items)
+        for method in methods
+        if isinstance(method, FunctionType)
+    )
+
+
+def _asks_for_class(method: FunctionType, name: str) -> bool:
+    code = method.__code__
+    return name in names(code) and bool(_TELL_CLASSES & global_names(code))
+
+
+def _has_by_name(method: FunctionType, items: list[Any]) -> bool:
+    scope, cells = method.__globals__, method.__closure__ or ()
+    used = (scope.get(name) for name in global_names(method.__code__))
+    return any(value is items for value in (*used, *map(content, cells)))
 
 
 def _list_at(place: Place) -> list[Any] | None:
