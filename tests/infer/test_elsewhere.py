@@ -27,10 +27,10 @@ from slipstream.infer.elsewhere.needs import why_not
 from slipstream.infer.elsewhere.process import RuntimeFailed
 from slipstream.infer.elsewhere.quantize import types_for
 from slipstream.infer.elsewhere.runtimes import Runtime
-from slipstream.infer.shell import emptied
 from slipstream.infer.elsewhere.trial import in_child, tried
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import TookTooLong, at_most
+from slipstream.infer.shell import emptied
 from slipstream.infer.subject import Subject
 from tests.infer.models import Boxes, Branching
 
