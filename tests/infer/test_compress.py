@@ -143,8 +143,8 @@ class TwoHeads(nn.Module):
 def test_layers_that_make_results_are_found():
     inputs = Inputs((torch.ones(2, 16),))
     assert sorted(output_layers(TwoHeads().eval(), inputs)) == ["boxes.2", "classes"]
-    made = pruned(TwoHeads(), inputs, 0.5, 8, ())
-    assert made.body.out_features == 16
+    made = pruned(TwoHeads(), inputs, 0.5, 1, ())
+    assert made.body.out_features == made.boxes[0].out_features == 16
     assert {name: each.shape[1] for name, each in made(torch.ones(2, 16)).items()} == {
         "boxes": 4,
         "classes": 3,

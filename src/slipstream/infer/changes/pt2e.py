@@ -133,14 +133,9 @@ def _exported(model: nn.Module, inputs: Inputs) -> tuple[Any, bool]:
 
 
 def _export(model: nn.Module, inputs: Inputs, shapes: Any) -> Any:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it would hide the linear layers
-    try:
-        exported = torch.export.export(
-            model, inputs.args, dict(inputs.kwargs), dynamic_shapes=shapes, strict=False
-        )
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    exported = torch.export.export(
+        model, inputs.args, dict(inputs.kwargs), dynamic_shapes=shapes, strict=False
+    )
     return exported.module()
 
 

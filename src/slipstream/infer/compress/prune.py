@@ -14,8 +14,6 @@ from slipstream.infer.compress.heads import output_layers
 from slipstream.infer.inputs import Inputs
 from slipstream.infer.leaves import tensors_of
 
-_WIDE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-
 
 def check_torch_pruning() -> None:
     """Raises `UsageError` where it is not installed."""
@@ -31,12 +29,12 @@ def pruned(
     """A copy, in training, with `ratio` of the channels of each layer gone: those with the smallest
     weights, in all layers that share them. Widths become multiples of `multiple`, rounded down.
 
-    What makes the results stays as wide as it is, and so do layers that would be narrower than
-    `multiple`, and those that are `ignored`, with all that is in them.
+    What makes the results stays as wide as it is, and so do layers that are `ignored`, with all
+    that is in them, and those of which less than `multiple` would be left.
     """
     torch_pruning: Any = import_module("torch_pruning")
     made = copy.deepcopy(model)
-    kept = [*output_layers(made.eval(), inputs), *ignored, *_narrow(made, ratio, multiple)]
+    kept = [*output_layers(made.eval(), inputs), *ignored]
     learns = {name: each.requires_grad for name, each in made.named_parameters()}
     for parameter in made.parameters():
         parameter.grad = None
@@ -56,19 +54,6 @@ def pruned(
         parameter.requires_grad_(learns.get(name, True))
         parameter.grad = None
     return made.train()
-
-
-def _narrow(model: nn.Module, ratio: float, multiple: int) -> list[str]:
-    """Layers of which less than `multiple` would be left, and then none."""
-    return [
-        name
-        for name, part in model.named_modules()
-        if isinstance(part, _WIDE) and int(_width(part) * (1 - ratio)) < multiple
-    ]
-
-
-def _width(part: Any) -> int:
-    return int(part.out_features if isinstance(part, nn.Linear) else part.out_channels)
 
 
 def _heads(model: nn.Module) -> dict[nn.Module, int]:
