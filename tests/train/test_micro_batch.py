@@ -49,7 +49,7 @@ class Costly(nn.Module):
         self.layers = net()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.008 if len(inputs) <= 16 else 0.001 * len(inputs))
+        time.sleep(0.004 if len(inputs) <= 16 else 0.0005 * len(inputs))
         found: torch.Tensor = self.layers(inputs)
         return found
 
@@ -59,7 +59,7 @@ def test_a_tuned_step_has_the_size_of_the_knee() -> None:
     model = Costly()
     recipe = slipstream.tune_step(
         model, cross_entropy, sgd(model), rows(4, size=64), micro_batch="auto", only=[],
-        budget_s=15.0,
+        budget_s=8.0,
     )  # fmt: skip
     assert recipe.choices.micro_batch == 16
     states = {row.name: row.state for row in recipe.rows}

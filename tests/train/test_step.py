@@ -2,6 +2,8 @@
 
 import copy
 import math
+import subprocess
+import sys
 from collections import namedtuple
 from typing import Any
 
@@ -293,3 +295,27 @@ def test_flags_of_a_gpu_are_put_back() -> None:
     assert seen == [(True, True)] * 2
     assert not torch.backends.cudnn.benchmark
     assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_tf32_by_its_newer_name_is_put_back() -> None:
+    """In a process of its own, as torch keeps in mind who has set it how."""
+    script = """
+import torch
+from slipstream.train.choices import Choices
+from slipstream.train.flags import flags_of, tf32_of
+matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+states = lambda: (matmul.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision)
+first = states()
+with flags_of(Choices(precision="tf32")):
+    assert states() == ("tf32",) * 3 and tf32_of(matmul) and tf32_of(cudnn)
+assert states() == first and not matmul.allow_tf32 and cudnn.allow_tf32
+assert torch.get_float32_matmul_precision() == "highest"
+for value in ("ieee", "tf32"):
+    matmul.fp32_precision = value
+    assert tf32_of(matmul) == (value == "tf32")
+    with flags_of(Choices(precision="tf32")):
+        assert tf32_of(matmul)
+    assert matmul.fp32_precision == value
+"""
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

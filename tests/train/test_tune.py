@@ -18,7 +18,7 @@ import slipstream
 from slipstream.errors import UsageError
 from slipstream.train.recipe import Recipe
 from slipstream.train.row import Row
-from tests.train.odd import SLOW_S, Odd, halved, odd_batches
+from tests.train.odd import SLOW_S, Odd, halved, is_switched, odd_batches
 from tests.train.small import adamw, cross_entropy, losses_of, net, rows, same_bits, sgd
 
 SWITCH = "channels-last"
@@ -36,7 +36,6 @@ def row_of(recipe: Recipe, name: str = SWITCH) -> Row:
 
 @pytest.fixture(scope="module")
 def recipe() -> Recipe:
-    torch.set_num_threads(1)
     return tune(Odd())
 
 
@@ -288,6 +287,79 @@ def test_fewer_bits_are_measured_and_kept_only_if_admitted() -> None:
     assert not short.is_changed, "fewer bits have to be seen in training"
 
 
+class Later(Odd):
+    """Is right at first where it is switched, and wrong after some calls."""
+
+    calls = 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.calls += is_switched(images)
+        self.change = flipped if self.calls > 40 else (lambda features: features)
+        return super().forward(images)
+
+
+def flipped(features: torch.Tensor) -> torch.Tensor:
+    return features.flip(0)
+
+
+@pytest.mark.slow
+def test_what_trains_otherwise_is_rejected_in_the_end() -> None:
+    """Gradients of a few steps were right."""
+    recipe = tune(Later())
+    assert not recipe.is_changed
+    assert recipe.curve is not None
+    assert recipe.curve.verdict == "different"
+    assert row_of(recipe).state == "rejected"
+    assert row_of(recipe).why.startswith("training with it: loss leaves the band at step ")
+    assert row_of(recipe).error is not None
+    assert recipe.speed.value == 1.0
+
+
+@pytest.mark.slow
+def test_without_the_bits_that_train_otherwise_the_rest_stays() -> None:
+    class LaterHalf(Odd):
+        """Faster channels-last, faster still with fewer bits, which are wrong after a while."""
+
+        calls = 0
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            is_half = torch.is_autocast_enabled("cpu")
+            self.calls += is_half
+            self.change = flipped if is_half and self.calls > 40 else (lambda features: features)
+            self.fast_s = 0.0 if is_half else 0.003
+            return super().forward(images)
+
+    recipe = tune(LaterHalf(), only=[SWITCH, "bf16"], accuracy="mixed", budget_s=14.0)
+    assert recipe.choices.channels_last
+    assert recipe.choices.precision is None
+    states = [(row.name, row.state) for row in recipe.rows]
+    assert (SWITCH, "rejected") in states, "with fewer bits"
+    assert ("bf16", "rejected") in states
+    assert states[-1] == (SWITCH, "won")
+    assert recipe.speed.low > 1
+
+
+@pytest.mark.slow
+def test_another_way_takes_the_place_of_the_one_before() -> None:
+    class SGD(torch.optim.SGD):
+        """Sleeps the less the better its way."""
+
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            group = self.param_groups[0]
+            time.sleep(0.0 if group["foreach"] else 0.004 if group["fused"] else 0.012)
+            super().step(closure)
+
+    SGD.__module__ = "torch.optim.sgd"
+    model = net()
+    recipe = slipstream.tune_step(
+        model, cross_entropy, SGD(model.parameters(), lr=0.1), rows(),
+        only=["fused", "foreach"], budget_s=8.0,
+    )  # fmt: skip
+    assert recipe.choices.update == "foreach"
+    assert row_of(recipe, "fused").state == "passed"
+    assert row_of(recipe, "fused").why == "foreach is faster still"
+
+
 def test_without_time_nothing_is_tried() -> None:
     model = net()
     recipe = slipstream.tune_step(model, cross_entropy, sgd(model), rows(), budget_s=0)
@@ -338,6 +410,12 @@ def test_what_cannot_be_tuned_is_said_so() -> None:
         slipstream.tune_step(model, cross_entropy, sgd(other), rows())
     with pytest.raises(UsageError, match="The step as written fails: ZeroDivisionError"):
         slipstream.tune_step(model, lambda m, b: 1 / 0, sgd(model), rows())
+
+    def normalised(model: Any, batch: Any) -> torch.Tensor:
+        return cross_entropy(model, (batch[0].div_(2), batch[1]))
+
+    with pytest.raises(UsageError, match="loss_fn changes its batch"):
+        slipstream.tune_step(model, normalised, sgd(model), rows())
     with pytest.raises(UsageError, match="loss of the step as written is nan"):
         slipstream.tune_step(
             model, lambda m, b: cross_entropy(m, b) * float("nan"), sgd(model), rows()

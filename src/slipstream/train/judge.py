@@ -23,10 +23,10 @@ from slipstream.train.subject import Subject
 from slipstream.train.trial import Times, Trial
 
 _log = logging.getLogger("slipstream.train")
-LEAST_GAIN = 0.02
 _FAR_SLOWER = 2.0
 _LEAST_LEFT_S = 2.0
-_TURNS_S = (1.0, 8.0)
+_TURNS_S = (0.5, 8.0)
+_PATIENCE = 8
 
 
 class Judge:
@@ -67,7 +67,7 @@ class Judge:
             return None
         trial: Trial | None = None
         reference = self.reference  # is no candidate's time
-        needs_s = 3 * self.turns_s + (30 + 3 * len(reference.moments)) * base.step_s
+        needs_s = 5 * self.turns_s + (30 + 3 * len(reference.moments)) * base.step_s
         try:
             with _quietly(), at_most(max(share * self.left_s, needs_s)):
                 trial = Trial(self.subject, choices)
@@ -85,9 +85,9 @@ class Judge:
     def _examine(self, row: Row, trial: Trial, base: Trial) -> str | None:
         """What speaks against it."""
         row.ms = 1e3 * trial.step_s
-        if trial.step_s > _FAR_SLOWER * base.step_s:
+        if (times_slower := trial.times_slower_than(base)) > _FAR_SLOWER:
             row.state = "slower"
-            return f"{trial.step_s / base.step_s:.1f} times slower; nothing was compared"
+            return f"{times_slower:.1f} times slower; nothing was compared"
         row.state = "rejected"
         why = self.is_another(row, trial)
         if why is not None:
@@ -95,6 +95,10 @@ class Judge:
         row.state = "slower"
         graphs = compiled_graphs()
         times = Times({"base": base, "this": trial}, self.turns_s)
+        found = times.speed("this")
+        is_open = found.low <= times.least < found.value
+        if is_open and self.left_s > _PATIENCE * self.turns_s:
+            times.more(2 * self.turns_s)  # once, and then it counts as it is
         row.speed, row.ms = times.speed("this"), 1e3 * times.step_s("this")
         row.samples_per_s = self.samples_per_s(times.step_s("this"))
         if compiled_graphs() != graphs:
@@ -102,9 +106,8 @@ class Judge:
             return "was compiled again while it was timed"
         peak = trial.peak()
         row.peak_mb, row.headroom = peak.mb, peak.headroom
-        least = 1 + max(LEAST_GAIN, times.noise)
-        if row.speed.low <= least:
-            return f"not surely faster: {row.speed}, and {least:.3f} is the least"
+        if row.speed.low <= times.least:
+            return f"not surely faster: {row.speed}, and {times.least:.2f} is the least"
         gain_s = times.step_s("base") - times.step_s("this")
         row.state = "passed"
         if row.build_s:

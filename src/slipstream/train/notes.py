@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from slipstream.train.flags import tf32_of
 from slipstream.train.judge import Judge
 
 
@@ -23,7 +24,7 @@ def notes_of(judge: Judge) -> Iterator[str]:
     if not subject.model.training:
         yield "The model is in evaluation mode, and was tuned so."
     if subject.device.type == "cuda":
-        states = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-        products, convolutions = ("on" if state else "off" for state in states)
+        places = (torch.backends.cuda.matmul, torch.backends.cudnn)
+        products, convolutions = ("on" if tf32_of(place) else "off" for place in places)
         yield f"TF32 as written: {products} for matrix products, {convolutions} for convolutions."
     yield "Batches were made before: loading of data is not in these times."

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from slipstream.timing import Ratio
 from slipstream.train.curve import Curve
-from slipstream.train.judge import LEAST_GAIN, Judge, joined
+from slipstream.train.judge import Judge, joined
 from slipstream.train.micro_batch import Point, knee_of, sizes_of
 from slipstream.train.notes import notes_of
 from slipstream.train.recipe import Recipe
@@ -39,7 +39,7 @@ class Search:
         """Try the switches, or `only` some, and with `sizes` those of micro-batches."""
         for switch in SWITCHES:
             if only is None or switch.name in only:
-                self._try(switch)
+                self._try(switch, is_asked=only is not None)
         self._compare_all()
         self._judge.until = self._until
         if sizes:
@@ -60,10 +60,13 @@ class Search:
             yield f"Training: {self._curve.verdict}; {self._curve.why}."
         yield from notes_of(self._judge)
 
-    def _try(self, switch: Switch) -> None:
+    def _try(self, switch: Switch, *, is_asked: bool) -> None:
         row = Row(switch.name, switch.kind, "skipped")
         self.rows.append(row)
-        if why := switch.why_not(self._subject, self._best.choices):
+        why = switch.why_not(self._subject, self._best.choices)
+        if why is None and not is_asked:
+            why = switch.why_hardly(self._subject)
+        if why is not None:
             row.why = why
             return
         choices = switch.choose(self._best.choices)
@@ -97,8 +100,7 @@ class Search:
         row.samples_per_s = self._judge.samples_per_s(times.step_s("all"))
         self.rows[0].ms = 1e3 * times.step_s("written")
         self.rows[0].samples_per_s = self._judge.samples_per_s(times.step_s("written"))
-        least = 1 + max(LEAST_GAIN, times.noise)
-        if row.speed.low > least:
+        if row.speed.low > times.least:
             self._speed = row.speed
             row.state = "won"
             row.why = joined(f"beside the step as written: {row.speed}", row.why)

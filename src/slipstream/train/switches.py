@@ -9,6 +9,7 @@ from torch import nn
 
 from slipstream.train import compiled, ways
 from slipstream.train.choices import Choices, Way
+from slipstream.train.flags import tf32_of
 from slipstream.train.subject import Subject
 
 # The same mathematics in another order of sums; fewer bits in between.
@@ -19,7 +20,8 @@ KINDS: tuple[Kind, ...] = ("exact", "mixed")
 @dataclass(frozen=True)
 class Switch:
     """`choose` gives the choices with it. `why_not` says why it cannot be tried, in the words of
-    the table. `share` is the part of the time left that it may take.
+    the table, and `why_hardly` why it is not worth a try unless somebody asks for it by name.
+    `share` is the part of the time left that it may take.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Switch:
     choose: Callable[[Choices], Choices]
     why_not: Callable[[Subject, Choices], str | None]
     share: float = 0.3
+    why_hardly: Callable[[Subject], str | None] = lambda subject: None
 
 
 def _of(name: str, kind: Kind, why_not: Any, share: float = 0.3, **chosen: Any) -> Switch:
@@ -83,7 +86,14 @@ def _why_not_tf32(subject: Subject, choices: Choices) -> str | None:
         return why
     if torch.cuda.get_device_capability(subject.device)[0] < 8:
         return "this device does not have it"
-    return "it is on" if torch.backends.cuda.matmul.allow_tf32 else None
+    return "it is on" if tf32_of(torch.backends.cuda.matmul) else None
+
+
+def _is_emulated(subject: Subject) -> str | None:
+    has_it: Any = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    if subject.device.type != "cpu" or (torch._C._has_mkldnn and has_it()):
+        return None
+    return 'this processor has no bfloat16; only=["bf16"] tries it all the same'
 
 
 def _why_not_half(subject: Subject, choices: Choices) -> str | None:
@@ -111,7 +121,7 @@ SWITCHES: tuple[Switch, ...] = (
     _of("channels-last", "exact", _why_not_channels_last, channels_last=True),
     _of("cudnn-benchmark", "exact", _why_not_benchmark, cudnn_benchmark=True),
     _of("tf32", "mixed", _why_not_tf32, precision="tf32"),
-    _of("bf16", "mixed", _why_not_float, precision="bf16"),
+    replace(_of("bf16", "mixed", _why_not_float, precision="bf16"), why_hardly=_is_emulated),
     _of("fp16", "mixed", _why_not_half, precision="fp16"),
     _of("compile", "exact", _why_not_compiled, 0.9, compile=True),
     _of(

@@ -1,5 +1,6 @@
 """A step that is tried: on copies, from a start to which it can be put back."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -15,8 +16,10 @@ from slipstream.train.snapshot import Snapshot
 from slipstream.train.subject import Subject
 
 _SEGMENTS = 3
+_LEAST_GAIN = 0.02
 _LOOKS = 5
 _LOOKING_S = 1.0
+_NEAR, _FAR = 1.5, 10.0  # times slower: no need to look again
 
 _Found = TypeVar("_Found")
 
@@ -68,6 +71,18 @@ class Trial:
         self.start.restore()
         return statistics.median(halves[0]), statistics.median(halves[1])
 
+    def times_slower_than(self, base: "Trial") -> float:
+        """At least, by a quick look: single steps, one after the other."""
+        least = math.inf
+        for _ in range(_LOOKS):
+            own_s, base_s = self._timed(self.call), base._timed(base.call)
+            least = min(least, own_s / base_s)
+            if not _NEAR < own_s / base_s < _FAR:
+                break
+        self.start.restore()
+        base.start.restore()
+        return least
+
     def _typical_s(self) -> float:
         """The fastest of a few: what else runs on the machine makes single ones slow."""
         found = [self._timed(self.call)]
@@ -90,22 +105,29 @@ class Times:
     """
 
     def __init__(self, trials: Mapping[str, Trial], seconds: float) -> None:
+        self._trials = dict(trials)
         self._first = next(iter(trials))
         self._taken: dict[str, list[float]] = {name: [] for name in (*trials, "again")}
-        own = trials[self._first]
+        self._segments = 0
+        self.more(seconds)
+
+    def more(self, seconds: float) -> None:
+        """Take some more; ends early where none can be faster."""
+        trials, own = self._trials, self._trials[self._first]
         calls: dict[str, Any] = {name: trial.call for name, trial in trials.items()}
         rounds_s = 8 * sum(trial.step_s for trial in (*trials.values(), own))
         segments = max(1, min(_SEGMENTS, int(seconds / max(rounds_s, 1e-9))))
-        for segment in range(segments):
+        for _ in range(segments):
+            self._segments += 1
             for trial in trials.values():
                 trial.start.restore()
             taken = time_in_turns(
                 {**calls, "again": own.call},
-                seconds=seconds / segments, wait=own.subject.wait, seed=segment,
+                seconds=seconds / segments, wait=own.subject.wait, seed=self._segments,
             )  # fmt: skip
             for name, found in taken.items():
                 self._taken[name] += found
-            if len(trials) > 1 and all(self.speed(name).high < 1 for name in list(trials)[1:]):
+            if all(self.speed(name).high < 1 for name in trials if name != self._first):
                 break  # only ever to give up: who looks until something is faster will find it
         for trial in trials.values():
             trial.start.restore()
@@ -115,10 +137,12 @@ class Times:
         return ratio_of(self._taken[self._first], self._taken[name])
 
     @property
-    def noise(self) -> float:
-        """How far from 1 the first may be from itself."""
-        found = self.speed("again")
-        return max(found.high - 1, 1 - found.low)
+    def least(self) -> float:
+        """How many times faster one has to be: by two per cent, and by more than the first is
+        faster or slower than itself.
+        """
+        noise = self.speed("again")
+        return 1 + max(_LEAST_GAIN, noise.high - 1, 1 - noise.low)
 
     def step_s(self, name: str) -> float:
         """The median."""

@@ -10,6 +10,7 @@ from torch import nn
 
 from slipstream.errors import UsageError
 from slipstream.infer.keeping import everything_as_before
+from slipstream.infer.leaves import tensors_of
 from slipstream.train.choices import Choices
 from slipstream.train.judge import first_line
 from slipstream.train.parts import expect_cuttable
@@ -77,9 +78,10 @@ def _with_gradients() -> Iterator[None]:
 def _first(subject: Subject) -> Trial:
     """The step as written, which has to work."""
     before = [parameter.grad for parameter in subject.model.parameters()]
+    given = [tensor.detach().clone() for tensor in tensors_of(subject.usual[0])]
     try:
         trial = Trial(subject, subject.written)
-        loss = float(trial.call())
+        loss = float(trial.step(subject.usual[0]))
     except UsageError:
         raise
     except Exception as error:
@@ -94,10 +96,18 @@ def _first(subject: Subject) -> Trial:
         )
     if all(parameter.grad is None for parameter in trial.step.parameters):
         raise UsageError("loss_fn leaves no gradient in any parameter of the optimizer.")
+    if not all(map(_are_same, given, tensors_of(subject.usual[0]))):
+        raise UsageError("loss_fn changes its batch. Make a copy inside, as in x = x / 255.")
     if not math.isfinite(loss):
         raise UsageError(f"The loss of the step as written is {loss}; expected a number.")
     trial.start.restore()
     return trial
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.is_floating_point():
+        one, other = one.nan_to_num(), other.nan_to_num()
+    return torch.equal(one, other)
 
 
 def _check(
