@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from slipstream.infer.inputs import Inputs
+from slipstream.infer.keeping import TookTooLong
 from slipstream.infer.quiet import quietly
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -31,6 +32,8 @@ def folds_of(model: nn.Module, inputs: Inputs) -> list[tuple[str, str]]:
     try:
         with quietly():
             found = _in_graph(model, inputs)
+    except TookTooLong:
+        raise
     except Exception:  # whatever export cannot do
         found = _in_sequences(model)
     return [pair for pair in found if _can_fold(*map(model.get_submodule, pair))]

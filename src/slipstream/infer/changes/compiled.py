@@ -6,6 +6,8 @@ import shutil
 import tempfile
 import types
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import torch
 from torch import nn
 
 from slipstream.infer.change import ENGINE, Change
+from slipstream.infer.inputs import Inputs
+from slipstream.infer.leaves import changed, tensors_of
 from slipstream.infer.subject import Subject
 
 _numbers = itertools.count()
@@ -53,6 +57,38 @@ def _why_not_cuda(subject: Subject) -> str | None:
     return None if subject.device.type == "cuda" else "the model is not on a CUDA device"
 
 
+class Frozen(Called):
+    """A compiled model whose weights are constants of what was compiled."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What it gives."""
+        with freezing():
+            return self.call(*args, **kwargs)
+
+
+@contextmanager
+def freezing() -> Iterator[None]:
+    """Inductor's own setting: given to `torch.compile` as an option, it comes too late for the
+    weights to be constants.
+    """
+    config: Any = torch._inductor.config
+    before = config.freezing
+    config.freezing = True
+    try:
+        yield
+    finally:
+        config.freezing = before
+
+
+def frozen(name: str, **options: Any) -> Change:
+    """`torch.compile` with these options, and weights as constants."""
+
+    def apply(model: nn.Module, subject: Subject) -> nn.Module:
+        return Frozen(model, torch.compile(function_of(model), **options))
+
+    return Change(name, "exact", ENGINE, apply, _why_not)
+
+
 def compiled(name: str, **options: Any) -> Change:
     """`torch.compile` with these options."""
 
@@ -73,7 +109,21 @@ def _ahead_of_time(model: nn.Module, subject: Subject) -> nn.Module:
                 package_path=str(Path(folder, "model.pt2")),
                 inductor_configs={"freezing": True},
             )
-            return Called(model, torch._inductor.aoti_load_package(package))
+            return _ForShapes(model, torch._inductor.aoti_load_package(package), inputs)
+
+
+class _ForShapes(Called):
+    """What was made for some shapes; others are a matter of the model."""
+
+    def __init__(self, model: nn.Module, call: Any, inputs: Inputs) -> None:
+        super().__init__(model, call)
+        self._shapes = [_key(tensor) for tensor in inputs.tensors()]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What it gives."""
+        if [_key(tensor) for tensor in tensors_of((args, kwargs))] != self._shapes:
+            return self.model(*args, **kwargs)
+        return self.call(*args, **kwargs)
 
 
 class _Graphed(nn.Module):
@@ -96,8 +146,6 @@ class _Graphed(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives, in tensors of the caller's own."""
-        from slipstream.infer.leaves import changed, tensors_of
-
         tensors = tensors_of((args, kwargs))
         if [_key(t) for t in tensors] != self._shapes:
             return self.model(*args, **kwargs)
@@ -129,11 +177,9 @@ def _why_no_script(subject: Subject) -> str | None:
 
 
 COMPILE = compiled("compile")
-FREEZING = compiled("compile freezing", options={"freezing": True})
+FREEZING = frozen("compile freezing")
 MAX_AUTOTUNE = compiled("compile max-autotune", mode="max-autotune-no-cudagraphs")
-FREEZING_AUTOTUNE = compiled(
-    "compile freezing max-autotune", options={"freezing": True, "max_autotune": True}
-)
+FREEZING_AUTOTUNE = frozen("compile freezing max-autotune", mode="max-autotune-no-cudagraphs")
 AHEAD_OF_TIME = Change("ahead-of-time", "exact", ENGINE, _ahead_of_time, _why_not)
 CUDA_GRAPH = Change("cuda-graph", "exact", ENGINE, _Graphed, _why_not_cuda)
 CUDA_GRAPHS = compiled("compile cudagraphs", mode="reduce-overhead")

@@ -6,8 +6,7 @@ taken of each batch, for linear layers only, and for models that these are most 
 
 import functools
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,27 +45,13 @@ class Frozen(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the graph gives."""
-        with _freezing():
+        with compiled.freezing():
             return self.call(*args, **kwargs)
 
     def train(self, mode: bool = True) -> "Frozen":
         """The graph itself knows no modes."""
         self.training = mode
         return self
-
-
-@contextmanager
-def _freezing() -> Iterator[None]:
-    """Inductor's own setting: given to `torch.compile` as an option, it comes too late for the
-    weights to be constants.
-    """
-    config: Any = torch._inductor.config
-    before = config.freezing
-    config.freezing = True
-    try:
-        yield
-    finally:
-        config.freezing = before
 
 
 def _quantized(model: nn.Module, subject: Subject, is_dynamic: bool) -> nn.Module:
