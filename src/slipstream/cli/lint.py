@@ -73,9 +73,7 @@ def lint(
             model = model.to(device)
         place = Subject(model, given).device
         given = given.map(lambda tensor: tensor.to(place))
-        report = lint_model(
-            model, given, seconds=seconds, ignore=ignore or (), tell=live.update
-        )
+        report = lint_model(model, given, seconds=seconds, ignore=ignore or (), tell=live.update)
     print(json.dumps(report.to_dict(), indent=2) if as_json else report)
     if check and report.findings:
         raise typer.Exit(EXIT_FINDINGS)

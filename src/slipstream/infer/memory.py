@@ -1,4 +1,4 @@
-"""Memory that a variant takes, and whether it ever gives it back."""
+"""Whether a variant gives back the memory that it takes, torch's or that of another runtime."""
 
 import time
 from collections.abc import Callable
@@ -15,19 +15,6 @@ def used_mb(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device) / 1e6
     return float(psutil.Process().memory_info().rss) / 1e6
-
-
-def peak_mb(call: Callable[[], object], device: torch.device) -> float | None:
-    """What a call takes at its most, beyond what is there before it; None where a device does not
-    count that.
-    """
-    if device.type != "cuda":
-        return None
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    call()
-    torch.cuda.synchronize(device)
-    return (torch.cuda.max_memory_allocated(device) - before) / 1e6
 
 
 def kept_by_calls(

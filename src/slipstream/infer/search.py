@@ -18,10 +18,11 @@ from slipstream.infer.gates.metric import Metric, drop_of, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import Reference, ask
 from slipstream.infer.keeping import TookTooLong, at_most
-from slipstream.infer.memory import kept_by_calls, peak_mb, used_mb
+from slipstream.infer.memory import kept_by_calls, used_mb
 from slipstream.infer.row import Row
 from slipstream.infer.subject import Subject
 from slipstream.timing import Ratio, ratio_of, time_in_turns
+from slipstream.train.memory import peak_of
 
 _log = logging.getLogger("slipstream.infer")
 _SCREEN_S = 0.4
@@ -180,7 +181,7 @@ class Search:
         row.ms = 1e3 * sorted(taken["variant"])[len(taken["variant"]) // 2]
         if _compiled_graphs() != compiled:
             return "was compiled again while it was timed"
-        row.peak_mb = peak_mb(counted, device)
+        row.peak_mb = peak_of(counted, device).mb
         return kept_by_calls(counted, count(), grown, device)
 
     def _call(self, model: Any) -> Callable[[], object]:
