@@ -99,7 +99,8 @@ class Judge:
         is_open = found.low <= times.least < found.value
         if is_open and self.left_s > _PATIENCE * self.turns_s:
             times.more(2 * self.turns_s)  # once, and then it counts as it is
-        row.speed, row.ms = times.speed("this"), 1e3 * times.step_s("this")
+        row.speed, row.base_ms = times.speed("this"), 1e3 * times.step_s("base")
+        row.ms = 1e3 * times.step_s("this")
         row.samples_per_s = self.samples_per_s(times.step_s("this"))
         if compiled_graphs() != graphs:
             row.state = "rejected"

@@ -14,14 +14,16 @@ State = Literal["step", "won", "kept", "passed", "slower", "rejected", "failed",
 
 @dataclass
 class Row:
-    """A line of the table. `why` says what led to its state; `speed` is beside the step that it was
-    tried on, with all that was kept before it.
+    """A line of the table. `why` says what led to its state. `speed` is beside the step that it was
+    tried on, with all that was kept before it, and `base_ms` are those of that step in the same
+    seconds: a machine is not as fast at all times.
     """
 
     name: str
     kind: Kind
     state: State
     why: str = ""
+    base_ms: float | None = None
     ms: float | None = None
     samples_per_s: float | None = None
     speed: Ratio | None = None

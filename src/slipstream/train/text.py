@@ -29,8 +29,8 @@ def table_of(rows: Sequence[Row], width: int = _WIDTH) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     numbers = (
         (row.speed and row.speed.value, "{:.2f} x"),
-        (row.ms, "{:.3g}"),
-        (row.samples_per_s, "{:,.0f}"),
+        (row.ms, "{:.3g}" if row.base_ms is None else f"{row.base_ms:.3g} → {{:.3g}}"),
+        (row.samples_per_s if row.state in ("step", "won") else None, "{:,.0f}"),
         (row.error, "{:.0e}"),
         (row.peak_mb, "{:,.1f}"),
     )
