@@ -148,7 +148,9 @@ class Search:
             return
         choices = replace(self._best.choices, precision=None)
         had_fewer_bits = choices != self._best.choices
-        self._fall_back(f"training with it: {self._curve.why}", "rejected")
+        is_other = self._curve.verdict == "different"
+        why = f"training with it: {self._curve.why}"
+        self._fall_back(why, "rejected" if is_other else "passed")
         if not had_fewer_bits or choices == self._subject.written:
             return
         row = Row(choices.name, "exact", "skipped")
