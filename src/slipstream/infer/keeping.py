@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from slipstream.tf32 import restore_tf32, tf32_settings
+
 
 @contextmanager
 def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
@@ -19,6 +21,7 @@ def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
     devices = torch.cuda.get_rng_state_all() if _uses_cuda() else []
     threads = torch.get_num_threads()
     flags = [(place, name, getattr(place, name)) for place, name in _flags()]
+    tf32 = tf32_settings()
     modes = [(part, part.training) for part in model.modules()]
     try:
         yield
@@ -31,6 +34,7 @@ def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
         for place, name, value in flags:
             if getattr(place, name) != value:
                 setattr(place, name, value)
+        restore_tf32(tf32)
         for part, training in modes:
             part.training = training
 
@@ -43,8 +47,6 @@ def _flags() -> list[tuple[Any, str]]:
     return [
         (torch.backends.cudnn, "benchmark"),
         (torch.backends.cudnn, "deterministic"),
-        (torch.backends.cudnn, "allow_tf32"),
-        (torch.backends.cuda.matmul, "allow_tf32"),
         (torch.backends.mkldnn, "enabled"),
     ]
 

@@ -8,6 +8,7 @@ from torch import nn
 from slipstream.infer.change import PRECISION, Change
 from slipstream.infer.leaves import changed, changed_arguments
 from slipstream.infer.subject import Subject
+from slipstream.tf32 import allow_tf32, restore_tf32
 
 
 class Autocast(nn.Module):
@@ -52,15 +53,11 @@ class Tf32(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives."""
-        places: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
-        before = [place.allow_tf32 for place in places]
-        for place in places:
-            place.allow_tf32 = True
+        before = allow_tf32()
         try:
             return self.model(*args, **kwargs)
         finally:
-            for place, value in zip(places, before, strict=True):
-                place.allow_tf32 = value
+            restore_tf32(before)
 
 
 def _is_float(tensor: torch.Tensor) -> bool:

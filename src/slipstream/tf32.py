@@ -1,0 +1,44 @@
+"""TF32, which torch knows by two names; the older cannot be read where the newer one was set."""
+
+from typing import Any
+
+import torch
+
+_PARTS = ("conv", "rnn")  # of cuDNN
+
+# Places with the values that they had, to be set again in this order.
+Settings = list[tuple[Any, str, Any]]
+
+
+def tf32_settings() -> Settings:
+    """What is set: newer names last, as torch wants both to agree."""
+    backends: Any = torch.backends
+    found: Settings = []
+    for place in (backends.cuda.matmul, backends.cudnn):
+        try:
+            found.append((place, "allow_tf32", place.allow_tf32))
+        except RuntimeError:  # set by the newer name, and to be kept so
+            continue
+    for place in (backends.cuda.matmul, *(getattr(backends.cudnn, n, None) for n in _PARTS)):
+        if hasattr(place, "fp32_precision"):
+            found.append((place, "fp32_precision", place.fp32_precision))
+    return found
+
+
+def allow_tf32() -> Settings:
+    """For matrix products and convolutions. Returns what was there."""
+    before = tf32_settings()
+    old = [entry for entry in before if entry[1] == "allow_tf32"]
+    for place, name, _ in old:
+        setattr(place, name, True)
+    if len(old) < 2:
+        for place, name, _ in before[len(old) :]:
+            setattr(place, name, "tf32")
+    return before
+
+
+def restore_tf32(before: Settings) -> None:
+    """Set again what is another now."""
+    if tf32_settings() != before:
+        for place, name, value in before:
+            setattr(place, name, value)
