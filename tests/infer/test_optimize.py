@@ -145,7 +145,7 @@ def test_one_that_keeps_memory_is_rejected(only: Any) -> None:
         kept = []
 
         def call(x: torch.Tensor) -> torch.Tensor:
-            kept.append(torch.ones(1_000_000))
+            kept.append(torch.ones(4_000_000))
             return model.layer(x)
 
         return call
