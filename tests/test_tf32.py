@@ -23,7 +23,7 @@ assert tf32_settings() == before, (tf32_settings(), before)
     [
         ("", False),
         ("torch.backends.cuda.matmul.allow_tf32 = True", True),
-        X,
+        ("torch.set_float32_matmul_precision('high')", True),
         ("torch.backends.cuda.matmul.fp32_precision = 'ieee'", False),
         ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", True),
         ("torch.backends.cudnn.conv.fp32_precision = 'ieee'", False),
