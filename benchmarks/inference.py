@@ -10,7 +10,6 @@ in turns, in the same seconds. Nothing else should run on the machine meanwhile.
 import argparse
 import json
 import math
-import os
 import tempfile
 import time
 import warnings
@@ -142,20 +141,20 @@ def _autotuned(model: nn.Module, inputs: Inputs) -> Callable[[], object]:
     return call
 
 
-def _onnx(model: nn.Module, inputs: Inputs, folder: str) -> tuple[str, dict[str, Any]]:
+def _onnx(model: nn.Module, inputs: Inputs, folder: str) -> str:
     path = str(Path(folder, "model.onnx"))
     torch.onnx.export(
         model, inputs.args, path, kwargs=dict(inputs.kwargs), dynamo=True, verbose=False,
         external_data=False,
     )  # fmt: skip
-    return path, {}
+    return path
 
 
 def _with_onnxruntime(model: nn.Module, inputs: Inputs) -> Callable[[], object]:
     import onnxruntime
 
     with tempfile.TemporaryDirectory() as folder:
-        path, _ = _onnx(model, inputs, folder)
+        path = _onnx(model, inputs, folder)
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
     tensors = inputs.tensors()
@@ -165,11 +164,10 @@ def _with_onnxruntime(model: nn.Module, inputs: Inputs) -> Callable[[], object]:
 
 
 def _with_openvino(model: nn.Module, inputs: Inputs) -> Callable[[], object]:
-    os.environ.setdefault("OPENVINO_TELEMETRY_DISABLED", "1")
     import openvino
 
     with tempfile.TemporaryDirectory() as folder:
-        path, _ = _onnx(model, inputs, folder)
+        path = _onnx(model, inputs, folder)
         compiled = openvino.compile_model(path, "CPU")
     tensors = inputs.tensors()
     return lambda: compiled([tensor.numpy() for tensor in tensors])

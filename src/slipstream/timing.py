@@ -14,6 +14,7 @@ _BLOCK_S = 0.005  # a clock's own cost is nothing beside it
 _LEAST_ROUNDS = 6
 _MOST_ROUNDS = 400
 _DRAWS = 1000
+_LEAST_GAIN = 0.02
 
 Call = Callable[[], object]
 
@@ -82,6 +83,16 @@ def ratio_of(before: Sequence[float], after: Sequence[float]) -> Ratio:
         drawn[int(0.975 * _DRAWS)],
     )
     return Ratio(round(math.exp(middle), 4), round(math.exp(low), 4), round(math.exp(high), 4))
+
+
+def least_gain(noise: Ratio) -> float:
+    """How many times faster one has to be to be surely faster: by two per cent, and by more than
+    the same call, timed twice, is faster or slower than itself.
+
+    >>> least_gain(Ratio(1.0, 0.95, 1.01))
+    1.05
+    """
+    return 1 + max(_LEAST_GAIN, noise.high - 1, 1 - noise.low)
 
 
 def _repeats(call: Call, wait: Call | None) -> int:

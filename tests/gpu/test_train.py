@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import slipstream
+from slipstream.memory import leak_of, peak_of
 from slipstream.train.choices import Choices
 from slipstream.train.code import code_of
 from slipstream.train.equivalence import equivalence
-from slipstream.train.memory import leak_of, peak_of
 from slipstream.train.reference import reference_of
 from slipstream.train.step import TrainStep
 from slipstream.train.subject import Subject

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from slipstream.train import memory
-from slipstream.train.memory import leak_of, peak_of
+from slipstream import memory
+from slipstream.memory import leak_of, peak_of
 
 CPU = torch.device("cpu")
 MEGABYTE = 1 << 20

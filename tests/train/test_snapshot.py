@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from slipstream.rng import Rng
 from slipstream.train.choices import Choices
-from slipstream.train.rng import Rng
 from slipstream.train.snapshot import Snapshot
 from slipstream.train.step import TrainStep
 from slipstream.train.subject import Subject, copied

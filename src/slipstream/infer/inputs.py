@@ -58,8 +58,9 @@ def inputs_of(example: Any) -> Inputs:
 
 
 def other_values(inputs: Inputs, seed: int) -> Inputs:
-    """The same shapes, types and ranges with values in another order: what a model that only
-    remembers an answer gets wrong. Numbers below 2 to the 24th, flags and masks keep their rows.
+    """The same shapes and types with other values: what a model that only remembers an answer gets
+    wrong. Floating-point numbers get noise of half their spread; rows of whole numbers and flags
+    change places, as a model may look them up.
     """
     own = torch.Generator().manual_seed(seed)
 

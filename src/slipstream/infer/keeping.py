@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
+from slipstream.rng import Rng
 from slipstream.tf32 import restore_tf32, tf32_settings
 
 
 @contextmanager
 def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
-    """Put back behind a block what it may change: the random state of all devices, the number of
+    """Put back behind a block what it may change: the states of all random numbers, the number of
     threads, torch's flags for precision and cuDNN, and which parts of the model are in training.
     """
-    cpu = torch.get_rng_state()
-    devices = torch.cuda.get_rng_state_all() if _uses_cuda() else []
+    numbers = Rng()
     threads = torch.get_num_threads()
     flags = [(place, name, getattr(place, name)) for place, name in _flags()]
     tf32 = tf32_settings()
@@ -26,9 +26,7 @@ def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        torch.set_rng_state(cpu)
-        if devices:
-            torch.cuda.set_rng_state_all(devices)
+        numbers.restore()
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         for place, name, value in flags:
@@ -37,10 +35,6 @@ def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
         restore_tf32(tf32)
         for part, training in modes:
             part.training = training
-
-
-def _uses_cuda() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def _flags() -> list[tuple[Any, str]]:

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,16 +14,18 @@ import torch
 from slipstream.infer import known
 from slipstream.infer.change import ENGINE, KINDS, Change, Kind, Variant
 from slipstream.infer.changes.around import thread_counts, threads
+from slipstream.infer.changes.compiled import compiled_graphs
 from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.metric import Metric, drop_of, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import Reference, ask
 from slipstream.infer.keeping import TookTooLong, at_most
 from slipstream.infer.memory import kept_by_calls, used_mb
+from slipstream.infer.quiet import first_line
 from slipstream.infer.row import Row
 from slipstream.infer.subject import Subject
-from slipstream.timing import Ratio, ratio_of, time_in_turns
-from slipstream.train.memory import peak_of
+from slipstream.memory import peak_of
+from slipstream.timing import Ratio, least_gain, ratio_of, time_in_turns
 
 _log = logging.getLogger("slipstream.infer")
 _SCREEN_S = 0.4
@@ -30,7 +33,6 @@ _NEAR = 1.3  # times the fastest: still a finalist
 _HOPELESS = 5.0  # times slower than the model
 _MOST_FINALISTS = 5
 _FINAL_S = 8.0
-_LEAST_GAIN = 0.02
 _LEAST_LEFT_S = 5.0
 
 
@@ -133,7 +135,7 @@ class Search:
         except TookTooLong as error:
             row.state, why = "failed", str(error)
         except Exception as error:
-            row.state, why = "failed", _first_line(error)
+            row.state, why = "failed", first_line(error)
         if why is not None:
             row.why = why
             return
@@ -170,7 +172,7 @@ class Search:
         return judge(drop, self.task.max_drop)
 
     def _screen(self, row: Row, model: torch.nn.Module) -> str | None:
-        compiled = _compiled_graphs()
+        compiled = compiled_graphs()
         device = self.subject.device
         counted, count = _counting(self._call(model))
         before = used_mb(device)
@@ -178,8 +180,8 @@ class Search:
         taken = time_in_turns(calls, seconds=_SCREEN_S, wait=self.subject.wait())
         grown = used_mb(device) - before
         row.speed = ratio_of(taken["model"], taken["variant"])
-        row.ms = 1e3 * sorted(taken["variant"])[len(taken["variant"]) // 2]
-        if _compiled_graphs() != compiled:
+        row.ms = 1e3 * statistics.median(taken["variant"])
+        if compiled_graphs() != compiled:
             return "was compiled again while it was timed"
         row.peak_mb = peak_of(counted, device).mb
         return kept_by_calls(counted, count(), grown, device)
@@ -218,15 +220,15 @@ class Search:
         _log.info("the fastest of them, in turns")
         taken = time_in_turns(calls, seconds=_FINAL_S, wait=self.subject.wait())
         noise = ratio_of(taken["model"], taken["again"])
-        least = 1 + max(_LEAST_GAIN, noise.high - 1, 1 - noise.low)
+        least = least_gain(noise)
         for name in names:
             row = self.rows[name]
             row.speed = ratio_of(taken["model"], taken[name])
-            row.ms = 1e3 * _median(taken[name])
-            gain_s = _median(taken["model"]) - _median(taken[name])
+            row.ms = 1e3 * statistics.median(taken[name])
+            gain_s = statistics.median(taken["model"]) - statistics.median(taken[name])
             if gain_s > 0 and row.build_s:
                 row.break_even_calls = round(row.build_s / gain_s)
-        self.rows["eager"].ms = 1e3 * _median(taken["model"])
+        self.rows["eager"].ms = 1e3 * statistics.median(taken["model"])
         self.rows["eager"].speed = Ratio(1.0, noise.low, noise.high)
         won = self._winner(names, least)
         self._say_why(won, least, names)
@@ -273,19 +275,3 @@ def _counting(call: Callable[[], object]) -> tuple[Callable[[], object], Callabl
         return call()
 
     return counted, lambda: next(count)
-
-
-def _median(seconds: list[float]) -> float:
-    return sorted(seconds)[len(seconds) // 2]
-
-
-def _compiled_graphs() -> int:
-    """By torch.compile, in this process."""
-    from torch._dynamo.utils import counters
-
-    return int(counters["stats"]["unique_graphs"])
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

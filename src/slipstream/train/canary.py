@@ -9,11 +9,11 @@ import torch
 
 from slipstream.errors import UsageError
 from slipstream.infer.keeping import everything_as_before
+from slipstream.rng import rng_as_before
 from slipstream.train.choices import Choices, Way
 from slipstream.train.equivalence import equivalence
 from slipstream.train.judge import first_line
 from slipstream.train.reference import reference_of
-from slipstream.train.rng import rng_as_before
 from slipstream.train.snapshot import Snapshot
 from slipstream.train.step import TrainStep
 from slipstream.train.subject import Subject

@@ -1,13 +1,11 @@
 """A model that is called through torch.compile."""
 
-import os
-import shutil
 from typing import Any
 
 import torch
 from torch import nn
 
-from slipstream.infer.changes.compiled import function_of
+from slipstream.infer.changes.compiled import function_of, why_no_compiler
 
 
 class CompiledModel(nn.Module):
@@ -36,13 +34,4 @@ def why_not(model: nn.Module, device: torch.device) -> str | None:
     """Why a model cannot be compiled here; None where nothing speaks against it."""
     if any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in model.modules()):
         return "it is compiled already"
-    if device.type == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
-        return "torch.compile needs a C++ compiler, and there is none"
-    return None
-
-
-def compiled_graphs() -> int:
-    """By torch.compile, in this process."""
-    from torch._dynamo.utils import counters
-
-    return int(counters["stats"]["unique_graphs"])
+    return why_no_compiler(device)

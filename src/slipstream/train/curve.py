@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import torch
 
+from slipstream.rng import seed_all
 from slipstream.run.band import LEAST, RUNS, Band, band_of, departure
 from slipstream.train.reference import nudge
-from slipstream.train.rng import seed_all
 from slipstream.train.snapshot import Snapshot
 from slipstream.train.step import TrainStep
 

@@ -12,9 +12,9 @@ from functools import cached_property
 
 import torch
 
+from slipstream.infer.changes.compiled import compiled_graphs
 from slipstream.infer.keeping import TookTooLong, at_most
 from slipstream.train.choices import Choices
-from slipstream.train.compiled import compiled_graphs
 from slipstream.train.curve import Run
 from slipstream.train.equivalence import equivalence
 from slipstream.train.reference import Reference, reference_of

@@ -11,8 +11,8 @@ from torch import nn
 
 from slipstream.errors import UsageError
 from slipstream.infer.leaves import as_double, changed
+from slipstream.rng import Rng, seed_all
 from slipstream.train.choices import Precision
-from slipstream.train.rng import Rng, seed_all
 from slipstream.train.step import TrainStep
 from slipstream.train.subject import Subject
 

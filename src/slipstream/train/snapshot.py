@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from slipstream.train.rng import Rng
+from slipstream.rng import Rng
 from slipstream.train.step import TrainStep
 
 

@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 
 import torch
 
-from slipstream.timing import Ratio, ratio_of, time_in_turns
+from slipstream.memory import Peak, leak_of, peak_of
+from slipstream.timing import Ratio, least_gain, ratio_of, time_in_turns
 from slipstream.train.choices import Choices
-from slipstream.train.memory import Peak, leak_of, peak_of
 from slipstream.train.snapshot import Snapshot
 from slipstream.train.subject import Subject
 
 _SEGMENTS = 3
-_LEAST_GAIN = 0.02
 _LOOKS = 5
 _LOOKING_S = 1.0
 _NEAR, _FAR = 1.5, 10.0  # times slower: no need to look again
@@ -138,11 +137,8 @@ class Times:
 
     @property
     def least(self) -> float:
-        """How many times faster one has to be: by two per cent, and by more than the first is
-        faster or slower than itself.
-        """
-        noise = self.speed("again")
-        return 1 + max(_LEAST_GAIN, noise.high - 1, 1 - noise.low)
+        """How many times faster one has to be."""
+        return least_gain(self.speed("again"))
 
     def step_s(self, name: str) -> float:
         """The median."""

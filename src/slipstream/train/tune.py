@@ -11,11 +11,11 @@ from torch import nn
 from slipstream.errors import UsageError
 from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.leaves import tensors_of
+from slipstream.rng import rng_as_before
 from slipstream.train.choices import Choices
 from slipstream.train.judge import first_line
 from slipstream.train.parts import expect_cuttable
 from slipstream.train.recipe import Recipe
-from slipstream.train.rng import rng_as_before
 from slipstream.train.search import Search
 from slipstream.train.step import LossFn
 from slipstream.train.subject import Subject

@@ -47,10 +47,22 @@ def function_of(model: nn.Module) -> Any:
     return types.FunctionType(code, globals(), code.co_name, None, call.__closure__)
 
 
-def _why_not(subject: Subject) -> str | None:
-    if subject.device.type == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
+def why_no_compiler(device: torch.device) -> str | None:
+    """Why nothing can be compiled for a device; None where nothing speaks against it."""
+    if device.type == "cpu" and shutil.which(os.environ.get("CXX", "g++")) is None:
         return "torch.compile needs a C++ compiler, and there is none"
     return None
+
+
+def compiled_graphs() -> int:
+    """By torch.compile, in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def _why_not(subject: Subject) -> str | None:
+    return why_no_compiler(subject.device)
 
 
 def _why_not_cuda(subject: Subject) -> str | None:
