@@ -10,11 +10,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks import checksums, decoding, loading, packing, resizing
-from benchmarks.claim import Claim
+from benchmarks.claim import show_claims
 from benchmarks.machine import describe_machine
 from slipstream.cli.photos import write_photos
 
@@ -44,23 +41,13 @@ def main() -> None:
         ]
     machine = describe_machine()
     what = "made pictures" if options.photos is None else "photos"
-    _show(claims, f"{len(files)} {what} on {machine['processor']}, {machine['cores']} cores")
+    show_claims(claims, f"{len(files)} {what} on {machine['processor']}, {machine['cores']} cores")
     if options.save:
         report = {"machine": machine, "pictures": what, "claims": [c.as_dict() for c in claims]}
         options.save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 _ENDINGS = {".jpg", ".jpeg"}
-
-
-def _show(claims: list[Claim], title: str) -> None:
-    table = Table(title=title)
-    for name in ("ratio", "target", "met", "what", "numbers"):
-        table.add_column(name, justify="right" if name in ("ratio", "target") else "left")
-    for claim in claims:
-        met = "" if claim.met is None else "yes" if claim.met else "no"
-        table.add_row(claim.shown_value, claim.shown_target, met, claim.what, claim.numbers)
-    Console(width=150).print(table)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,10 @@
 """A ratio that was measured, and what it should be."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -38,3 +42,14 @@ class Claim:
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
         return {**asdict(self), "met": self.met}
+
+
+def show_claims(claims: Sequence[Claim], title: str) -> None:
+    """As a table, beside their targets."""
+    table = Table(title=title)
+    for name in ("value", "target", "met", "what", "numbers"):
+        table.add_column(name, justify="right" if name in ("value", "target") else "left")
+    for claim in claims:
+        met = "" if claim.met is None else "yes" if claim.met else "no"
+        table.add_row(claim.shown_value, claim.shown_target, met, claim.what, claim.numbers)
+    Console(width=150).print(table)

@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 import slipstream
-from benchmarks.claim import Claim
+from benchmarks.claim import Claim, show_claims
 from benchmarks.machine import describe_machine
 from slipstream.infer.inputs import Inputs, inputs_of
 from slipstream.timing import Ratio, ratio_of, time_in_turns
@@ -86,7 +84,7 @@ def main() -> None:
         least = _EXACT if options.accuracy == "exact" else None
         claims.insert(0, Claim("geometric mean over eager", mean, f"{len(gains)} models", least))
     machine = describe_machine()
-    _show(claims, f"{machine['processor']}, {machine['cores']} cores, {options.device}")
+    show_claims(claims, f"{machine['processor']}, {machine['cores']} cores, {options.device}")
     if options.save:
         report = {
             "machine": machine,
@@ -192,16 +190,6 @@ def _claims(name: str, variant: str, speeds: dict[str, Ratio], took: float) -> l
         Claim(f"{name}: over the best by hand", own.value / best.value, beside, _AS_FAST),
         Claim(f"{name}: search", took, "", at_most=_SEARCH_S + 15, unit="s"),
     ]
-
-
-def _show(claims: list[Claim], title: str) -> None:
-    table = Table(title=title)
-    for name in ("value", "target", "met", "what", "numbers"):
-        table.add_column(name, justify="right" if name in ("value", "target") else "left")
-    for claim in claims:
-        met = "" if claim.met is None else "yes" if claim.met else "no"
-        table.add_row(claim.shown_value, claim.shown_target, met, claim.what, claim.numbers)
-    Console(width=150).print(table)
 
 
 if __name__ == "__main__":

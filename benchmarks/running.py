@@ -19,10 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.claim import Claim
+from benchmarks.claim import Claim, show_claims
 from benchmarks.machine import describe_machine
 from slipstream.cli.photos import write_photos
 from slipstream.launch import Target
@@ -125,7 +122,6 @@ def main() -> None:
         parser.error(f"no such case; there are: {'; '.join(case.name for case in known)}")
     save = options.save.absolute() if options.save else None
     claims: list[Claim] = []
-    console = Console(width=150)
     with tempfile.TemporaryDirectory(prefix="slipstream-running-") as place:
         photos = options.photos.absolute() if options.photos else Path(place, "made")
         if options.photos is None:
@@ -141,7 +137,7 @@ def main() -> None:
                 _sort_into_classes(files, folder / "photos" / "train")
             claims += measure(case, folder, options.rounds or case.rounds)
     machine = describe_machine()
-    _show(claims, f"{machine['processor']}, {machine['cores']} cores", console)
+    show_claims(claims, f"{machine['processor']}, {machine['cores']} cores")
     if save:
         report = {"machine": machine, "claims": [claim.as_dict() for claim in claims]}
         save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -248,16 +244,6 @@ def _sort_into_classes(files: list[Path], folder: Path) -> None:
         place = folder / f"class{number % 10}"
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number:05d}.jpg").symlink_to(files[number % len(files)])
-
-
-def _show(claims: list[Claim], title: str, console: Console) -> None:
-    table = Table(title=title)
-    for name in ("ratio", "target", "met", "script", "interval; steps; fixes"):
-        table.add_column(name, justify="right" if name in ("ratio", "target") else "left")
-    for claim in claims:
-        met = "" if claim.met is None else "yes" if claim.met else "no"
-        table.add_row(claim.shown_value, claim.shown_target, met, claim.what, claim.numbers)
-    console.print(table)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,14 @@
 """The process of a trial: `python -m slipstream.run.child SPEC`."""
 
-import contextlib
-import ctypes
 import json
-import os
 import random
-import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from slipstream.launch import Target, run_target
+from slipstream.orphan import end_with_parent
 
 _PATIENCE_S = 300.0
 
@@ -19,7 +16,7 @@ _PATIENCE_S = 300.0
 def main() -> None:
     """Run what the file says, and leave what was seen beside it."""
     values = json.loads(Path(sys.argv[1]).read_text())
-    _end_with_parent(values["parent"])
+    end_with_parent(values["parent"])
     target = Target(
         values["target"]["name"], tuple(values["target"]["args"]), values["target"]["is_module"]
     )
@@ -34,15 +31,6 @@ def main() -> None:
         _follow(target, values, place)
     if values["waits"]:
         _wait_for(place / "go")
-
-
-def _end_with_parent(parent: int) -> None:
-    """A trial that nobody waits for must not go on; `parent` may be gone by now."""
-    with contextlib.suppress(OSError, AttributeError):
-        set_on_parents_death = 1  # PR_SET_PDEATHSIG, of Linux
-        ctypes.CDLL(None).prctl(set_on_parents_death, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 def _wait_for(file: Path) -> None:

@@ -5,11 +5,8 @@ raises in `error.txt`. Should it crash or hang, it is this process alone.
 """
 
 import contextlib
-import ctypes
 import itertools
 import json
-import os
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +15,7 @@ from typing import Any
 
 from slipstream.infer.elsewhere.lists import load_lists, save_lists
 from slipstream.infer.elsewhere.runtimes import Array, Opened, Runtime
+from slipstream.orphan import end_with_parent
 
 _WARM_UP = 4
 _ROUNDS = 3
@@ -87,15 +85,6 @@ def _resident_bytes() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
-
-
-def end_with_parent(parent: int) -> None:
-    """A process that nobody waits for must not go on; `parent` may be gone by now."""
-    with contextlib.suppress(OSError, AttributeError):
-        set_on_parents_death = 1  # PR_SET_PDEATHSIG, of Linux
-        ctypes.CDLL(None).prctl(set_on_parents_death, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from slipstream.infer.elsewhere.child import end_with_parent, leave_errors
+from slipstream.infer.elsewhere.child import leave_errors
+from slipstream.orphan import end_with_parent
 
 _TRIES = 3
 # In float32 as the model has it: TF32 is another change.
