@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.doctor import scripts
-from tests.doctor.score_gpu import SCRIPTS, run_forked
+from tests.doctor.score_gpu import SCRIPTS
 
 pytestmark = [
     pytest.mark.gpu,
@@ -19,8 +19,6 @@ _SICK = sorted(SCRIPTS.glob("*_sick.py"))
 @pytest.fixture(autouse=True)
 def _gpu_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripts, "SCRIPTS", SCRIPTS)
-    if not torch.cuda.is_initialized():  # a process that uses the device cannot be forked
-        monkeypatch.setattr(scripts, "_run", run_forked)
 
 
 def findings(path: Path, folder: Path) -> dict[str, dict[str, Any]]:

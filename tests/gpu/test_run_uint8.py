@@ -98,7 +98,7 @@ def test_only_a_quarter_is_copied(known: Situation) -> None:
     batch.to(DEVICE)
     torch.cuda.synchronize()
     activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities) as profile:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         batch.to(DEVICE)
         torch.cuda.synchronize()
     seconds = [
@@ -106,7 +106,7 @@ def test_only_a_quarter_is_copied(known: Situation) -> None:
         for event in profile.events()
         if "Memcpy HtoD" in event.name
     ]  # fmt: skip
-    with torch.profiler.profile(activities=activities) as profile:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         values_of(batch).to(DEVICE)
         torch.cuda.synchronize()
     usual = [event.device_time for event in profile.events() if "Memcpy HtoD" in event.name]

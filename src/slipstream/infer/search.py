@@ -73,9 +73,12 @@ class Search:
         engines = self._stage([base.plus(change) for change in known.ENGINES])
         engines += self._again(engines, plain)
         tried = sorted([base, *engines], key=self._ms)
-        self._stage(_on_the_best(tried, known.PRECISIONS))
+        for change in known.PRECISIONS:
+            if self._try(base.plus(change)).state != "slower":
+                self._stage(_on_the_best(tried, change))
         if self.task is not None:
-            self._stage(_on_the_best(tried, known.QUANTIZED))
+            for change in known.QUANTIZED:
+                self._stage(_on_the_best(tried, change))
         return self._finish()
 
     def _again(self, engines: list[Variant], layouts: list[Variant]) -> list[Variant]:
@@ -198,7 +201,9 @@ class Search:
         return call
 
     def _keep(self, row: Row, model: torch.nn.Module) -> None:
-        """What is far from the best is let go of: each is a copy of the model."""
+        """What may win. The rest is let go of: each is a copy of the model."""
+        if KINDS.index(row.kind) > KINDS.index(self.admitted):
+            return
         self.built[row.name] = model
         best = max(self._speed(name) for name in self.built)
         for name in [name for name in self.built if self._speed(name) * _NEAR < best]:
@@ -212,9 +217,7 @@ class Search:
         """All that may be the fastest, in turns with the model itself, twice: what differs between
         these two is noise.
         """
-        allowed = KINDS.index(self.admitted)
-        names = [name for name in self.built if KINDS.index(self.rows[name].kind) <= allowed]
-        names = sorted(names, key=self._speed, reverse=True)[:_MOST_FINALISTS]
+        names = sorted(self.built, key=self._speed, reverse=True)[:_MOST_FINALISTS]
         own = {"model": self._call(self.subject.model), "again": self._call(self.subject.model)}
         calls = own | {name: self._call(self.built[name]) for name in names}
         _log.info("the fastest of them, in turns")
@@ -258,13 +261,10 @@ class Search:
                 row.state, row.why = "slower", "not shown to be faster than the model"
 
 
-def _on_the_best(variants: list[Variant], changes: Sequence[Change]) -> list[Variant]:
-    """Each change on the two fastest that it builds on and that take it."""
-    made = []
-    for change in changes:
-        fits = [one for one in variants if set(one.changes) <= set(one.plus(change).changes)]
-        made += [one.plus(change) for one in fits[:2] or [Variant()]]
-    return made
+def _on_the_best(variants: list[Variant], change: Change) -> list[Variant]:
+    """A change on the two fastest that it builds on and that take it."""
+    fits = [one for one in variants if set(one.changes) <= set(one.plus(change).changes)]
+    return [one.plus(change) for one in fits[:2] or [Variant()]]
 
 
 def _counting(call: Callable[[], object]) -> tuple[Callable[[], object], Callable[[], int]]:
