@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from slipstream.doctor.diagnose import diagnose
 from slipstream.doctor.record.libraries import time_libraries
 from slipstream.doctor.record.opens import OpenCount, count_opens
 from slipstream.doctor.record.pressure import memory_stall, own_swap, swapped_in
-from slipstream.doctor.record.products import Product, watching_products
+from slipstream.doctor.record.products import Attention, Product, Products, watching_products
 from slipstream.doctor.record.replay_anomaly import StackOfDepth
-from slipstream.doctor.record.replay_products import is_odd, padded
+from slipstream.doctor.record.replay_products import is_odd, padded, replay_products
 from slipstream.doctor.record.retained import RetainedGraphs
 from slipstream.doctor.record.rungs import Rungs
 from slipstream.doctor.record.stages import StageLog
+from slipstream.doctor.record.stopwatch import Stopwatch
 from slipstream.patches import Patches
 
 
@@ -38,6 +40,43 @@ def test_attention_by_hand_is_seen_and_torchs_own_is_not(mode: type) -> None:
         torch.einsum("bhls,bhsd->bhld", scores.softmax(-1), v)
     found = [(entry.shape, entry.is_masked) for entry in seen.attentions.values()]
     assert found == [((8, 32, 32, 8), False), ((8, 32, 32, 8), True)]
+
+
+@pytest.mark.parametrize("heads_lie_apart", [False, True])
+def test_attention_knows_whether_its_heads_are_gathered(heads_lie_apart: bool) -> None:
+    q, k, v = torch.randn(3, 2, 32, 4, 8).transpose(2, 3)
+    if not heads_lie_apart:
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    with watching_products() as seen:
+        torch.softmax(q @ k.transpose(-2, -1) / 8, -1) @ v
+    assert [entry.is_gathered for entry in seen.attentions.values()] == [heads_lie_apart]
+
+
+@pytest.mark.parametrize("is_gathered", [False, True])
+def test_attention_is_replayed_as_it_lies(is_gathered: bool) -> None:
+    attention = Attention((12, 32, 32, 8), 8, torch.float32, "cpu", "t.py:1", False, is_gathered,
+                          with_grad=True, count=2)  # fmt: skip
+    seen = Products()
+    seen.attentions["one"] = attention
+    with watching_products() as again:
+        (entry,) = replay_products(seen, 0, Stopwatch(5.0))
+    assert entry["count"] == 2 and len(entry["now_ms"]) == len(entry["then_ms"])
+    assert {(a.shape, a.is_gathered) for a in again.attentions.values()} == {
+        ((12, 32, 32, 8), is_gathered)
+    }
+
+
+def test_only_what_is_warm_has_to_fit_into_a_comparison() -> None:
+    pauses = iter([0.5])
+
+    def slow_at_first() -> None:
+        time.sleep(next(pauses, 0.001))
+
+    times = Stopwatch(5.0).compare(slow_at_first, lambda: None, seconds=0.2)
+    assert times is not None
+    assert max(times[0]) < 100
+    assert Stopwatch(0.0).compare(slow_at_first, lambda: None) is None
+    assert Stopwatch(5.0).compare(lambda: time.sleep(0.1), lambda: None, seconds=0.2) is None
 
 
 def test_a_softmax_of_classes_is_no_attention() -> None:

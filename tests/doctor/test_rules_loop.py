@@ -163,6 +163,17 @@ def test_own_work_before_the_forward_pass_is_named(does: list[str]) -> None:
     assert found.cost_ms == pytest.approx(5, rel=0.02)
 
 
+def test_a_sample_that_hits_a_neighbour_makes_no_way_in() -> None:
+    lines = [Line("train.py:20", "main", "", "", _STEPS)]
+    case = case_of(
+        ("", 5, None), *PASSES, line=lines[0], statements={"train.py:20": {"does": ["other"]}}
+    )
+    case.capture.lines.append(Line("train.py:20", "main", "", ZERO_GRAD, 1))
+    assert "python-in-loop" in findings(case)
+    case.capture.lines.append(Line("train.py:20", "main", "", ZERO_GRAD, _STEPS // 2))
+    assert "python-in-loop" not in findings(case)
+
+
 @pytest.mark.parametrize(("does", "is_found"), [(["other"], False), (["arrays"], True)])
 def test_between_forward_and_backward_only_what_cannot_be_the_model(
     does: list[str], is_found: bool

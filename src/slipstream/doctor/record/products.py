@@ -41,7 +41,9 @@ class Product:
 
 @dataclass
 class Attention:
-    """softmax(scores) @ values, by hand. `shape`: [batch times heads, queries, keys, width]."""
+    """softmax(scores) @ values, by hand. `shape`: [batch times heads, queries, keys, width].
+    `is_gathered`: heads lie apart, and are copied together for the products.
+    """
 
     shape: tuple[int, int, int, int]
     values_width: int
@@ -49,13 +51,14 @@ class Attention:
     device: str
     where: str | None
     is_masked: bool
+    is_gathered: bool
     with_grad: bool
     count: int = 0
 
 
 @dataclass
 class _Mark:
-    """Of what a tensor holds: scores, or the weights made of them."""
+    """Of what a tensor holds: scores, the weights made of them, or a copy of something else."""
 
     kind: str
     shape: tuple[int, int, int, int]
@@ -132,7 +135,9 @@ class _Watch(TorchDispatchMode):
                 if mark is not None and made.numel() == given.numel():
                     masked = mark.is_masked or (what in _MASKS and mark.kind == "scores")
                     self._put(made, _Mark(mark.kind, mark.shape, masked))
-                    break
+                    return
+            if what is _aten.clone:
+                self._put(made, _Mark("copy", (0, 0, 0, 0)))
 
     def _note_product(self, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor) -> None:
         batch = a.shape[0] if a.ndim == 3 else 1
@@ -144,7 +149,11 @@ class _Watch(TorchDispatchMode):
         if mark is not None and mark.kind == "weights" and mark.shape[2] == a.shape[-1]:
             known = (*mark.shape, b.shape[-1], *about)
             if known in self._seen.attentions or len(self._seen.attentions) < _MOST:
-                made = Attention(mark.shape, b.shape[-1], *about, mark.is_masked, grad)
+                values = self._mark_of(b)
+                is_gathered = values is not None and values.kind == "copy"
+                made = Attention(
+                    mark.shape, b.shape[-1], *about, mark.is_masked, is_gathered, grad
+                )  # fmt: skip
                 self._seen.attentions.setdefault(known, made).count += 1
             return
         key = (*shape, *about)

@@ -19,7 +19,7 @@ from slipstream.doctor.record.stopwatch import Stopwatch, undisturbed
 if TYPE_CHECKING:
     from slipstream.doctor.record.loop import LoopHooks
 
-_SECONDS, _SECONDS_ON_DEVICE = 3.0, 6.0
+_SECONDS, _SECONDS_ON_DEVICE = 3.0, 8.0
 
 
 def replay_all(hooks: "LoopHooks") -> list[dict[str, Any]]:

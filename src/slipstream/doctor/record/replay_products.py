@@ -11,6 +11,7 @@ from slipstream.doctor.record.stopwatch import Stopwatch, Work
 _MOST_REPLAYS = 3
 _MOST_MEMORY = 0.1  # of what the device has free, for one factor or result
 _WIDE = 512  # from here on the next multiple of 64 is near
+_MOST_HEADS = 16
 _LEAST_ROWS = 16  # below, attention takes no time
 
 
@@ -86,10 +87,18 @@ def _multiply(product: Product, shape: tuple[int, int, int, int]) -> Work:
 def _fused(attention: Attention, number: int, watch: Stopwatch) -> dict[str, Any] | None:
     batch, queries, keys, width = attention.shape
     like: dict[str, Any] = {"device": attention.device, "dtype": attention.dtype}
-    q = torch.randn(batch, 1, queries, width, **like).requires_grad_(attention.with_grad)
-    k = torch.randn(batch, 1, keys, width, **like).requires_grad_(attention.with_grad)
-    v = torch.randn(batch, 1, keys, attention.values_width, **like)
-    v.requires_grad_(attention.with_grad)
+    few = range(1, min(_MOST_HEADS, batch // 2) + 1)
+    heads = max((count for count in few if batch % count == 0), default=1)
+
+    def factor(rows: int, width: int) -> torch.Tensor:
+        if not attention.is_gathered:
+            made = torch.randn(batch, 1, rows, width, **like)
+        else:
+            made = torch.randn(batch // heads, rows, heads, width, **like).transpose(1, 2)
+        return made.requires_grad_(attention.with_grad)
+
+    q, k = factor(queries, width), factor(keys, width)
+    v = factor(keys, attention.values_width)
     mask = torch.zeros(queries, keys, **like) if attention.is_masked else None
 
     def by_hand() -> torch.Tensor:

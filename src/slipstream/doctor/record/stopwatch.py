@@ -13,7 +13,6 @@ from slipstream.doctor.record.machine import cuda_is_in_use
 
 _MOST_PAIRS = 40
 _LEAST_PAIRS = 3
-_WARM_UP = 2
 _SLOW_MS = 50.0  # warm after one pass
 Work = Callable[[], object]
 
@@ -33,15 +32,19 @@ class Stopwatch:
         """Milliseconds of both, in turns: [[now, …], [then, …]]. None where time does not suffice,
         or one of them fails.
         """
-        ends = time.perf_counter() + min(seconds, self.left_s)
+        if self.left_s <= 0:
+            return None
         times: list[list[float]] = [[], []]
         try:
-            for _ in range(_WARM_UP):
+            both = _ms(now) + _ms(then)
+            fits = _LEAST_PAIRS * both * 1e-3 < min(seconds, self.left_s)
+            # A first pass may take much longer than those behind it: it searches for algorithms.
+            if both < _SLOW_MS or (not fits and both * 1e-3 < self.left_s):
                 both = _ms(now) + _ms(then)
-                if time.perf_counter() + _LEAST_PAIRS * both * 1e-3 > ends:
-                    return None
-                if both > _SLOW_MS:
-                    break
+            allowed = min(seconds, self.left_s)
+            if _LEAST_PAIRS * both * 1e-3 > allowed:
+                return None
+            ends = time.perf_counter() + allowed
             for turn in range(_MOST_PAIRS):
                 order = (0, 1) if turn % 2 else (1, 0)
                 for which in order:

@@ -21,6 +21,7 @@ from slipstream.doctor.rules.case import Case
 _MAIN = (NEXT, FORWARD, BACKWARD, OPTIMIZER)
 _PARTS = (*_MAIN, ZERO_GRAD, FETCH)
 _SURE = {"arrays", "sleeps", "python", "writes", "state"}
+_BY_CHANCE = 0.05  # of a line's samples: taken while a part began or ended beside it
 _ARRAYS = ("numpy", "scipy", "sklearn", "pandas", "PIL", "cv2", "skimage", "matplotlib")
 
 
@@ -88,7 +89,11 @@ def _ways_in(case: Case) -> set[str]:
     """Lines on which a known part of the step is called."""
     capture = case.capture
     models = capture.model.get("models", [])
-    places = {line.where for line in capture.lines if line.stage in _PARTS}
+    whole, in_parts = Counter[str](), Counter[str]()
+    for line in capture.lines:
+        whole[line.where] += line.count
+        in_parts[line.where] += line.count if line.stage in _PARTS else 0
+    places = {where for where, count in in_parts.items() if count > _BY_CHANCE * whole[where]}
     places |= {optimizer.get("where") or "" for optimizer in capture.optimizers}
     places |= {mode["where"] or "" for model in models for mode in model.get("modes", {}).values()}
     return places | {
