@@ -14,7 +14,7 @@ from torch import nn
 import slipstream
 from slipstream.errors import UsageError
 from slipstream.infer import known
-from slipstream.infer.change import ENGINE, Change, Kind
+from slipstream.infer.change import ENGINE, PRECISION, Change, Kind
 from slipstream.infer.changes import around
 from slipstream.infer.changes.compiled import Called
 from slipstream.infer.optimized import Optimized
@@ -46,7 +46,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """A search that knows these engines alone."""
 
     def know(*engines: Change) -> None:
-        for name in ("LAYOUTS", "PRECISIONS", "QUANTIZED"):
+        for name in ("LAYOUTS", "LIBRARIES", "PRECISIONS", "QUANTIZED"):
             monkeypatch.setattr(known, name, ())
         monkeypatch.setattr(known, "ENGINES", engines)
         monkeypatch.setattr("slipstream.infer.search.thread_counts", list)
@@ -179,6 +179,68 @@ def test_fewer_bits_win_only_where_they_are_admitted(only: Any) -> None:
     assert row(found, "half").speed.value > 5
     assert "With accuracy='mixed': half" in _verdict(found)
     assert slipstream.optimize_model(model, EXAMPLE, accuracy="mixed").name == "half"
+
+
+def test_what_is_not_admitted_pushes_nothing_out(only: Any) -> None:
+    def half(model: nn.Module) -> Any:
+        return lambda x: model.layer(x).bfloat16().float()
+
+    def halfway(model: nn.Module) -> Any:
+        return Slow.forward.__get__(_with_layer(Slow(0.002), model.layer))
+
+    only(engine("halfway", halfway), engine("half", half, "mixed"))
+    found = slipstream.optimize_model(Slow(), EXAMPLE)
+    assert row(found, "half").speed.value > 2 * row(found, "halfway").speed.value > 2
+    assert found.name == "halfway"
+
+
+def test_a_precision_that_is_far_behind_is_tried_once(
+    only: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(engine("quick", faster))
+    slow = Change(
+        "slow bits", "mixed", PRECISION,
+        lambda model, _: _with_layer(Slow(0.2), model.layer),
+    )  # fmt: skip
+    monkeypatch.setattr(known, "PRECISIONS", (slow,))
+    found = slipstream.optimize_model(Slow(), EXAMPLE, accuracy="mixed")
+    assert found.name == "quick"
+    assert [row.name for row in found.rows if "slow bits" in row.name] == ["slow bits"]
+    assert row(found, "slow bits").state == "slower"
+
+
+def test_flags_that_a_variant_leaves_do_not_reach_the_next(only: Any) -> None:
+    seen = []
+
+    def leaves(model: nn.Module) -> Any:
+        torch.set_num_threads(1)
+        torch._C._set_mkldnn_enabled(False)
+        return faster(model)
+
+    def sees(model: nn.Module) -> Any:
+        seen.append((torch.get_num_threads(), torch._C._get_mkldnn_enabled()))
+        return faster(model)
+
+    before = (torch.get_num_threads(), torch._C._get_mkldnn_enabled())
+    only(engine("leaves", leaves), engine("sees", sees))
+    slipstream.optimize_model(Slow(), EXAMPLE)
+    assert seen[0] == before
+
+
+def test_torchs_own_kernels_are_tried_and_onednn_is_put_back() -> None:
+    seen = []
+    model = around.WithoutOneDnn(
+        Called(nn.Identity(), lambda x: seen.append(torch._C._get_mkldnn_enabled()))
+    )
+    before = torch._C._get_mkldnn_enabled()
+    model(EXAMPLE)
+    assert seen == [False]
+    assert torch._C._get_mkldnn_enabled() == before
+
+
+def _with_layer(model: Slow, layer: nn.Module) -> Slow:
+    model.layer = layer  # type: ignore[assignment]
+    return model
 
 
 def test_coarse_numbers_are_judged_by_the_task(only: Any) -> None:

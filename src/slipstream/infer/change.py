@@ -12,8 +12,8 @@ from slipstream.infer.subject import Subject
 Kind = Literal["exact", "mixed", "lossy"]
 KINDS: tuple[Kind, ...] = ("exact", "mixed", "lossy")
 
-# Places. An engine replaces what calls the model; threads are set around it.
-GRAPH, LAYOUT, PRECISION, ENGINE, AROUND = EVERYWHERE = tuple(range(5))
+# Places. An engine replaces what calls the model; libraries and threads are chosen around it.
+GRAPH, LAYOUT, PRECISION, ENGINE, LIBRARY, AROUND = EVERYWHERE = tuple(range(6))
 
 Why = str
 
@@ -83,4 +83,4 @@ class Variant:
         model = subject.copied()
         for change in self.changes:
             model = change.apply(model, subject)
-        return InferenceMode(model)
+        return model.eval() if hasattr(model, "is_without_autograd") else InferenceMode(model)

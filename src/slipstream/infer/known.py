@@ -2,6 +2,7 @@
 
 from slipstream.infer.change import Change
 from slipstream.infer.changes import (
+    around,
     compiled,
     layout,
     onnxruntime,
@@ -43,8 +44,10 @@ QUANTIZED: tuple[Change, ...] = (
     torchao.INT8_WEIGHTS,
 )
 LAYOUTS: tuple[Change, ...] = (layout.FOLD, layout.CHANNELS_LAST)
+LIBRARIES: tuple[Change, ...] = (around.WITHOUT_ONEDNN,)
 
 
 def all_changes() -> dict[str, Change]:
     """By name."""
-    return {change.name: change for change in (*LAYOUTS, *ENGINES, *PRECISIONS, *QUANTIZED)}
+    changes = (*LAYOUTS, *LIBRARIES, *ENGINES, *PRECISIONS, *QUANTIZED)
+    return {change.name: change for change in changes}

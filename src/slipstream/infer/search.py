@@ -4,7 +4,6 @@ import itertools
 import logging
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +18,9 @@ from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.metric import Metric, drop_of, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import Reference, ask
-from slipstream.infer.keeping import TookTooLong, at_most
+from slipstream.infer.keeping import TookTooLong, at_most, everything_as_before
 from slipstream.infer.memory import kept_by_calls, used_mb
-from slipstream.infer.quiet import first_line
+from slipstream.infer.quiet import first_line, quietly
 from slipstream.infer.row import Row
 from slipstream.infer.subject import Subject
 from slipstream.memory import peak_of
@@ -68,6 +67,8 @@ class Search:
         plain = [*layouts, Variant()]
         base = self._best(plain)
         self._stage([Variant()] if not base.changes else [])
+        around = self._stage([base.plus(change) for change in known.LIBRARIES])
+        base = self._best([base, *around])
         around = self._stage([base.plus(threads(count)) for count in thread_counts()])
         base = self._best([base, *around])
         engines = self._stage([base.plus(change) for change in known.ENGINES])
@@ -114,8 +115,8 @@ class Search:
         elif (left := self.until - time.monotonic()) < _LEAST_LEFT_S:
             row.why = "no time was left in the budget"
         else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of compilers and exporters, about the model
+            # Exporters leave flags behind that would change what is measured after them.
+            with quietly(), everything_as_before(self.subject.model):
                 self._measure(row, variant, left)
         return row
 

@@ -1,11 +1,11 @@
-"""What is put around a model: inference mode, and a number of threads."""
+"""What is put around a model: inference mode, a number of threads, and what torch computes with."""
 
 from typing import Any
 
 import torch
 from torch import nn
 
-from slipstream.infer.change import AROUND, Change
+from slipstream.infer.change import AROUND, LIBRARY, Change
 from slipstream.infer.subject import Subject
 
 
@@ -41,6 +41,38 @@ class Threads(nn.Module):
             return self.model(*args, **kwargs)
         finally:
             torch.set_num_threads(before)
+
+
+class WithoutOneDnn(nn.Module):
+    """Calls a model with torch's own kernels and BLAS, and puts back what was before."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives."""
+        before = torch._C._get_mkldnn_enabled()
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            return self.model(*args, **kwargs)
+        finally:
+            torch._C._set_mkldnn_enabled(before)
+
+
+def _why_not_without_onednn(subject: Subject) -> str | None:
+    if subject.device.type != "cpu":
+        return "the model is not on the CPU"
+    if not torch._C._has_mkldnn or not torch._C._get_mkldnn_enabled():
+        return "torch does not use oneDNN"
+    return None
+
+
+# On some processors oneDNN is the slower one, for small products above all.
+WITHOUT_ONEDNN = Change(
+    "without oneDNN", "exact", LIBRARY, lambda model, _: WithoutOneDnn(model),
+    _why_not_without_onednn,
+)  # fmt: skip
 
 
 def threads(count: int) -> Change:

@@ -26,6 +26,8 @@ class Elsewhere(nn.Module):
     the runtime.
     """
 
+    is_without_autograd = True
+
     def __init__(
         self, model: nn.Module, answer: Answer, signature: Signature, result: Shell
     ) -> None:
@@ -39,7 +41,8 @@ class Elsewhere(nn.Module):
         """What the model gives."""
         tensors = self.signature.tensors(args, kwargs)
         if tensors is None:
-            return self.model(*args, **kwargs)
+            with torch.inference_mode():
+                return self.model(*args, **kwargs)
         return self._result.filled(self._answer(tensors))
 
 

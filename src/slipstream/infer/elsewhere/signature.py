@@ -49,7 +49,7 @@ class Signature:
     ) -> list[torch.Tensor] | None:
         """The inputs of the graph; None for a call of another form, that it was not made for."""
         if self._takes_one and len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
-            return [args[0]] if self._fits(args) else None
+            return [args[0]] if self._is_example(args[0]) or self._fits(args) else None
         tensors, arguments = emptied((args, dict(sorted(kwargs.items()))))
         if not arguments.is_like(self.arguments) or not self._fits(tensors):
             return None
@@ -59,6 +59,18 @@ class Signature:
     def _takes_one(self) -> bool:
         """Whether it is called with one tensor and nothing else, which needs no closer look."""
         return self.arguments.is_like(emptied(((torch.empty(0),), {}))[1])
+
+    def _is_example(self, tensor: torch.Tensor) -> bool:
+        """Whether it is like the one that most calls are like, in as few steps as can be."""
+        taken = self.takes[0]
+        return (
+            tensor.shape == taken.shape
+            and tensor.dtype is taken.dtype
+            and tensor.is_cpu
+            and self.device == "cpu"
+            and tensor.layout is torch.strided
+            and (not taken.is_batch or self.smallest <= taken.shape[0] <= self.largest)
+        )
 
     def _fits(self, tensors: Sequence[torch.Tensor]) -> bool:
         batch: int | None = None
@@ -79,7 +91,20 @@ class Signature:
 
 def arrays_from(tensors: Sequence[torch.Tensor]) -> list[Array]:
     """Views of the tensors' memory where they are contiguous and on the CPU."""
-    return [tensor.contiguous().numpy(force=True) for tensor in tensors]
+    return [
+        tensor.numpy() if _is_array(tensor) else tensor.contiguous().numpy(force=True)
+        for tensor in tensors
+    ]
+
+
+def _is_array(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.is_cpu
+        and not tensor.requires_grad
+        and tensor.is_contiguous()
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
 
 
 def tensors_from(arrays: Sequence[Array]) -> list[torch.Tensor]:
