@@ -6,8 +6,8 @@ from gpu import DEVICE, DTYPE, Batches, Clock, mlp, rows, size
 from torch.utils.data import DataLoader
 
 torch.manual_seed(0)
-ROWS = size(1024, 16)
-x, y = rows(size(8192, 64), size(8192, 16))
+ROWS = size(8192, 16)
+x, y = rows(size(16384, 64), size(8192, 16))
 loader = DataLoader(Batches(x, y), batch_size=None)
 model = mlp(size(8192, 16), size(4096, 32), size(1, 2)).to(DEVICE, DTYPE)
 criterion = torch.nn.CrossEntropyLoss()
