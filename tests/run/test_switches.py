@@ -1,11 +1,11 @@
-"""`cudnn-benchmark`, `tf32` and `threads`: where they apply, and that all is put back."""
+"""`cudnn-benchmark`, `tf32`, `threads` and `own-kernels`: where they apply, and that all is put back."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from slipstream.run.fixes import cudnn_benchmark, tf32, threads
+from slipstream.run.fixes import cudnn_benchmark, own_kernels, tf32, threads
 from tests.run.loop_kit import situation
 
 MODELS = {"models": [{"class": "Net", "convolutions": 2}]}
@@ -114,3 +114,20 @@ def test_workers_compute_with_as_many_as_before(start: Any, expected: int) -> No
     finally:
         undo()
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("capture", "expected"),
+    [({"model": MODELS}, True), ({"model": MODELS, "clock": "device"}, False), ({}, False)],
+)
+def test_where_torchs_own_kernels_are_tried(capture: dict[str, Any], expected: bool) -> None:
+    assert own_kernels.applies(situation(**capture))[0] is expected
+
+
+def test_onednn_is_off_and_on_again() -> None:
+    before = torch._C._get_mkldnn_enabled()
+    undo = own_kernels.apply(situation())
+    assert not torch._C._get_mkldnn_enabled()
+    assert not own_kernels.applies(situation(model=MODELS))[0]
+    undo()
+    assert torch._C._get_mkldnn_enabled() == before

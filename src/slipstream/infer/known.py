@@ -13,16 +13,17 @@ from slipstream.infer.changes import (
     torchao,
 )
 
+# Those that are made in no time come first: a budget may end at any of them.
 ENGINES: tuple[Change, ...] = (
-    compiled.FREEZING,
-    compiled.COMPILE,
-    onnxruntime.ONNXRUNTIME,
+    compiled.CUDA_GRAPH,
+    compiled.TORCHSCRIPT,
     openvino.OPENVINO,
+    onnxruntime.ONNXRUNTIME,
+    compiled.COMPILE,
+    compiled.FREEZING,
+    compiled.CUDA_GRAPHS,
     tensorrt.TENSORRT,
     tensorrt.TENSORRT_EMBEDDED,
-    compiled.CUDA_GRAPH,
-    compiled.CUDA_GRAPHS,
-    compiled.TORCHSCRIPT,
     compiled.AHEAD_OF_TIME,
     compiled.FREEZING_AUTOTUNE,
     compiled.MAX_AUTOTUNE,

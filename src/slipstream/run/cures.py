@@ -37,6 +37,6 @@ CURES = {
 
 # Of these, what may round differently.
 NUMERIC = frozenset((
-    "fused-optimizer", "foreach-loops", "threads", "channels-last", "cudnn-benchmark", "tf32",
-    "autocast", "fold-batchnorm", "compile", "uint8-bus",
+    "fused-optimizer", "foreach-loops", "threads", "own-kernels", "channels-last",
+    "cudnn-benchmark", "tf32", "autocast", "fold-batchnorm", "compile", "uint8-bus",
 ))  # fmt: skip

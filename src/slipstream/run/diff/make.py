@@ -18,6 +18,7 @@ Rewriter = Callable[[Workspace, Situation], list[Edit | TopLine]]
 REWRITERS: dict[str, Rewriter] = {
     "kept-memory": switches.kept_memory,
     "threads": switches.threads,
+    "own-kernels": switches.own_kernels,
     "tf32": switches.tf32,
     "cudnn-benchmark": switches.cudnn_benchmark,
     "fused-optimizer": loop.fused_optimizer,

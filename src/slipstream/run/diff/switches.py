@@ -50,6 +50,11 @@ def tf32(space: Workspace, situation: Situation) -> Changes:
     ]
 
 
+def own_kernels(space: Workspace, situation: Situation) -> Changes:
+    """Until the script sets it itself."""
+    return [TopLine("torch", "torch.backends.mkldnn.set_flags(False)")]
+
+
 def cudnn_benchmark(space: Workspace, situation: Situation) -> Changes:
     """Until the script sets it itself."""
     return [TopLine("torch", "torch.backends.cudnn.benchmark = True")]
