@@ -1,4 +1,4 @@
-"""`cudnn-benchmark`, `tf32`, `threads` and `own-kernels`: where they apply, and that all is put back."""
+"""Switches of torch: where they apply, and that all is put back."""
 
 from typing import Any
 

@@ -29,9 +29,10 @@ CHOICES = {
     "fp16": Choices(precision="fp16", clip_norm=0.1),
     "scaled": Choices(precision="fp16"),
     "average": Choices(ema=0.9, update="loop"),
+    "kernels": Choices(own_kernels=True),
     "gpu": Choices(precision="tf32", cudnn_benchmark=True),
     "compile": Choices(compile=True, clip_norm=0.1),
-    "all": Choices("fused", False, True, False, "fp16", False, 3, 0.1, 0.9),
+    "all": Choices("fused", False, True, False, False, "fp16", False, 3, 0.1, 0.9),
 }
 
 
@@ -57,6 +58,7 @@ def test_the_code_trains_as_the_step_does(name: str) -> None:
     choices = CHOICES[name]
     flags = (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32)
     matmul = torch.backends.cuda.matmul.allow_tf32
+    onednn = torch._C._get_mkldnn_enabled()
     make, batches = (net, rows()) if choices.compile else (pictures_net, pictures())
     model, own = make(), make()
     optimizer, other = adamw(model), adamw(own)
@@ -67,6 +69,7 @@ def test_the_code_trains_as_the_step_does(name: str) -> None:
     finally:
         torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = flags
         torch.backends.cuda.matmul.allow_tf32 = matmul
+        torch._C._set_mkldnn_enabled(onednn)
     assert same_bits(model.state_dict(), own.state_dict())
     assert same_bits(optimizer.state_dict(), other.state_dict())
     if choices.ema is not None:

@@ -297,6 +297,20 @@ def test_flags_of_a_gpu_are_put_back() -> None:
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
+def test_onednn_is_off_while_a_step_runs() -> None:
+    seen = []
+
+    def loss_fn(model: Any, batch: Any) -> torch.Tensor:
+        seen.append(torch._C._get_mkldnn_enabled())
+        return cross_entropy(model, batch)
+
+    before = torch._C._get_mkldnn_enabled()
+    model = net()
+    TrainStep(model, sgd(model), loss_fn, own_kernels=True)(rows(1)[0])
+    assert seen == [False]
+    assert torch._C._get_mkldnn_enabled() == before
+
+
 def test_tf32_by_its_newer_name_is_put_back() -> None:
     """In a process of its own, as torch keeps in mind who has set it how."""
     script = """

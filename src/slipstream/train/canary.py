@@ -106,5 +106,5 @@ def _plain(choices: Choices) -> Choices:
     update: Way | None = None if choices.update is None else "loop"
     return replace(
         choices, precision=None, compile=False, channels_last=False, cudnn_benchmark=False,
-        update=update,
+        own_kernels=False, update=update,
     )  # fmt: skip

@@ -25,6 +25,7 @@ class Choices:
     set_to_none: bool = True
     channels_last: bool = False
     cudnn_benchmark: bool = False
+    own_kernels: bool = False
     precision: Precision | None = None
     compile: bool | str = False
     micro_batch: int | None = None
@@ -50,6 +51,7 @@ class Choices:
             None if self.set_to_none else "zeroed gradients",
             "channels-last" if self.channels_last else None,
             "cudnn-benchmark" if self.cudnn_benchmark else None,
+            "own-kernels" if self.own_kernels else None,
             self.precision,
             f"compile{mode}" if self.compile else None,
             f"micro-batch {self.micro_batch}" if self.micro_batch else None,

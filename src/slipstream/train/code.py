@@ -42,6 +42,8 @@ def _preparation(choices: Choices, device: str) -> list[str]:
     lines = []
     if choices.cudnn_benchmark:
         lines.append("torch.backends.cudnn.benchmark = True")
+    if choices.own_kernels:
+        lines.append("torch.backends.mkldnn.set_flags(False)")
     if choices.precision == "tf32":
         lines.append("torch.backends.cuda.matmul.allow_tf32 = True")
         lines.append("torch.backends.cudnn.allow_tf32 = True")

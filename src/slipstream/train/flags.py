@@ -1,4 +1,4 @@
-"""torch's switches of a GPU, for as long as a step takes."""
+"""torch's switches of a GPU and of oneDNN, for as long as a step takes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,17 @@ def flags_of(choices: Choices) -> Iterator[None]:
     benchmark = torch.backends.cudnn.benchmark
     if choices.cudnn_benchmark:
         torch.backends.cudnn.benchmark = True
+    onednn = torch._C._get_mkldnn_enabled()
+    if choices.own_kernels:
+        torch._C._set_mkldnn_enabled(False)
     before = allow_tf32() if choices.precision == "tf32" else None
     try:
         yield
     finally:
         if choices.cudnn_benchmark:
             torch.backends.cudnn.benchmark = benchmark
+        if choices.own_kernels:
+            torch._C._set_mkldnn_enabled(onednn)
         if before is not None:
             restore_tf32(before)
 

@@ -40,13 +40,14 @@ class TrainStep:
     whose overflows skip the update (`skipped` counts them); "tf32" is for matrix products on a
     GPU. `compile`: True, or a mode of `torch.compile`. `channels_last`: convolutions and pictures
     in that order. `update`: "fused", "foreach" or "loop". `cudnn_benchmark`: measured algorithms.
+    `own_kernels`: torch's own ones on a processor where they are faster than those of oneDNN.
     `micro_batch`: samples that go through the model at once; their gradients add up to the one of
     the whole batch, a smaller last part included. `clip_norm`: of all gradients together, after
     they are unscaled; the norm before is `grad_norm`. `ema`: decay of `average`, a copy of the
     model that follows it. `set_to_none`: gradients are released, not zeroed.
 
-    The model's layout and the optimizer's way are changed here, in place and for good; flags of a
-    GPU only while a step runs. Nothing waits for the device. `state_dict` has the scaler and the
+    The model's layout and the optimizer's way are changed here, in place and for good; torch's
+    flags only while a step runs. Nothing waits for the device. `state_dict` has the scaler and the
     average; model and optimizer are the caller's to save.
     """
 
@@ -54,11 +55,12 @@ class TrainStep:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, loss_fn: LossFn, *,
         precision: Precision | None = None, compile: bool | str = False,
         channels_last: bool = False, update: Way | None = None, cudnn_benchmark: bool = False,
+        own_kernels: bool = False,
         micro_batch: int | None = None, clip_norm: float | None = None, ema: float | None = None,
         set_to_none: bool = True,
     ) -> None:  # fmt: skip
         self.choices = Choices(
-            update, set_to_none, channels_last, cudnn_benchmark, precision, compile,
+            update, set_to_none, channels_last, cudnn_benchmark, own_kernels, precision, compile,
             micro_batch, clip_norm, ema,
         )  # fmt: skip
         self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn

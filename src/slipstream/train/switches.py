@@ -75,6 +75,14 @@ def _why_not_benchmark(subject: Subject, choices: Choices) -> str | None:
     return None
 
 
+def _why_not_own_kernels(subject: Subject, choices: Choices) -> str | None:
+    if subject.device.type != "cpu":
+        return "the model is not on the CPU"
+    if not torch._C._has_mkldnn or not torch._C._get_mkldnn_enabled():
+        return "torch does not use oneDNN"
+    return None
+
+
 def _why_not_float(subject: Subject, choices: Choices) -> str | None:
     if not any(one.dtype == torch.float32 for one in subject.model.parameters()):
         return "no parameter is float32"
@@ -120,6 +128,7 @@ SWITCHES: tuple[Switch, ...] = (
     _of("zeroed gradients", "exact", _always, set_to_none=False),
     _of("channels-last", "exact", _why_not_channels_last, channels_last=True),
     _of("cudnn-benchmark", "exact", _why_not_benchmark, cudnn_benchmark=True),
+    _of("own-kernels", "exact", _why_not_own_kernels, own_kernels=True),
     _of("tf32", "mixed", _why_not_tf32, precision="tf32"),
     replace(_of("bf16", "mixed", _why_not_float, precision="bf16"), why_hardly=_is_emulated),
     _of("fp16", "mixed", _why_not_half, precision="fp16"),

@@ -115,7 +115,7 @@ class _Copied(Called):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What it gives, in tensors of the caller's own."""
-        torch.compiler.cudagraph_mark_step_begin()
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         return changed(self.call(*args, **kwargs), torch.clone)
 
 

@@ -4,6 +4,7 @@ import torch
 
 from slipstream.doctor.rules.replayed import compare
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.tf32 import allow_tf32, restore_tf32
 
 NAME = "tf32"
 
@@ -24,16 +25,8 @@ def applies(situation: Situation) -> tuple[bool, str]:
 
 def apply(situation: Situation) -> Undo:
     """Until the script sets it itself."""
-    before = torch.get_float32_matmul_precision()
-    convolutions = torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.allow_tf32 = True
-
-    def undo() -> None:
-        torch.set_float32_matmul_precision(before)
-        torch.backends.cudnn.allow_tf32 = convolutions
-
-    return undo
+    before = allow_tf32()
+    return lambda: restore_tf32(before)
 
 
 FIX = Fix(NAME, "N", "float32 products use the tensor cores", ("no-tf32",), applies, apply)
