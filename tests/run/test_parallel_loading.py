@@ -645,3 +645,17 @@ def test_it_is_for_loaders_without_workers_that_take_their_time() -> None:
     quick = [Span("next", span.start, span.start + 400_000, span.detail) for span in spans]
     helps, why = parallel_loading.applies(situation((with_workers, without), quick))
     assert not helps and "0.4 ms" in why
+
+
+@pytest.mark.parametrize(("step_ms", "clock", "is_taken"), [
+    (90.0, "host", True), (110.0, "host", False), (110.0, "device", True),
+])  # fmt: skip
+def test_a_model_that_has_the_cores_keeps_them(step_ms: float, clock: str, is_taken: bool) -> None:
+    loader = SimpleNamespace(id=1, workers=0, kind="map", dataset="Slow")
+    spans = [Span("next", k * 10**9, k * 10**9 + 20_000_000, [1, 1, k]) for k in range(8)]
+    known = situation((loader,), spans)
+    known.capture.clock = clock
+    known.report["step_ms"] = step_ms
+    helps, why = parallel_loading.applies(known)
+    assert helps is is_taken
+    assert is_taken or why == "a batch takes 20.0 of 110 ms; the model has the cores"

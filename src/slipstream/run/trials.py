@@ -21,7 +21,7 @@ from slipstream.run.tried import Tried
 
 _DIAGNOSED_STEPS = 40
 _FEWEST_STEPS = 8
-_SLOWER = 0.98
+_SLOWER, _NO_FASTER = 0.99, 1.01  # at its median, and at most
 _MOST_RUNS = 3  # of the script as it is, where these differ
 _NO_STEP = "no training step was seen, so nothing is applied"
 Say = Callable[[str], None]
@@ -150,13 +150,15 @@ class Trials:
         return fixed, None
 
     def _is_slower(self, fixed: list[Trial]) -> str | None:
-        """By how much, where that is beyond doubt."""
+        """By how much, where it is hardly the machine. What does not pay is not worth a risk."""
         before, after = (
             [step for run in runs if run.trace for step in run.trace.step_seconds(WARM_UP)]
             for runs in (self._runs[-len(fixed) :], fixed)
         )
         speed = speed_of(before, after)
-        return f"slower: {speed.ratio:.2f} x" if speed and speed.high < _SLOWER else None
+        if speed is None or speed.ratio >= _SLOWER or speed.high >= _NO_FASTER:
+            return None
+        return f"slower: {speed.ratio:.2f} x"
 
     def _may_differ_by_itself(self) -> bool:
         """Whether one more run of the script may show that the difference is its own: two that

@@ -18,6 +18,7 @@ from slipstream.run.loading.ahead import LEAST_BATCH_S
 from slipstream.run.loading.single import AheadIterator, can_work_ahead, is_off
 
 NAME = "parallel-loading"
+_LEAST_SHARE = 0.2  # of a step, where the model takes the cores that would make batches
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -36,6 +37,9 @@ def applies(situation: Situation) -> tuple[bool, str]:
     longest = times[slowest.id]
     if longest is not None and longest < 1000 * LEAST_BATCH_S:
         return False, f"a batch takes the loop {longest:.1f} ms, too little to be worth it"
+    step_ms = situation.report.get("step_ms") or 0.0
+    if longest is not None and not situation.on_device and longest < _LEAST_SHARE * step_ms:
+        return False, f"a batch takes {longest:.1f} of {step_ms:.0f} ms; the model has the cores"
     return True, f"{slowest.dataset} is read by the loop itself"
 
 
