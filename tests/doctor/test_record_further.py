@@ -42,6 +42,17 @@ def test_attention_by_hand_is_seen_and_torchs_own_is_not(mode: type) -> None:
     assert found == [((8, 32, 32, 8), False), ((8, 32, 32, 8), True)]
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_attention_of_torchs_layers_is_torchs_own(dropout: float) -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=dropout, batch_first=True)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(20)
+    with watching_products() as seen:
+        layer(torch.randn(3, 20, 16), src_mask=mask, is_causal=True).sum().backward()
+        assert not seen.attentions
+        layer.self_attn(*[torch.randn(3, 20, 16)] * 3, need_weights=True)
+    assert len(seen.attentions) == 1
+
+
 @pytest.mark.parametrize("heads_lie_apart", [False, True])
 def test_attention_knows_whether_its_heads_are_gathered(heads_lie_apart: bool) -> None:
     q, k, v = torch.randn(3, 2, 32, 4, 8).transpose(2, 3)

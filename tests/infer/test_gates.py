@@ -191,3 +191,84 @@ def test_a_metric_gives_a_score_per_sample() -> None:
     assert len(scores) == 15
     with pytest.raises(UsageError, match="one score per sample"):
         scores_of(LINEAR, lambda m, b: 0.5, batches)
+
+
+class _Layer(nn.Module):
+    def __init__(self, behind: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 6)
+        self.behind = behind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.behind(self.layer(x))
+
+
+def _masked(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    hidden = torch.arange(6) % 3 == 0
+    return lambda y: y.masked_fill(hidden, value)
+
+
+class _Looked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.table(ids) * torch.arange(ids.shape[1])[:, None]
+
+
+class _Hidden(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        weights = (self.layer(x) @ x.transpose(-2, -1)).masked_fill(~mask, -1e9)
+        return weights.softmax(-1) @ x
+
+
+_ROWS = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+_FLAGS = (torch.randn(2, 4, 8), torch.ones(2, 1, 4, dtype=torch.bool))
+BLIND: dict[str, tuple[nn.Module, Any, Callable[[Any, Any], Any]]] = {
+    "mask of -1e9": (_Layer(_masked(-1e9)), _ROWS, lambda y, _: torch.where(y < -1e8, y, -y)),
+    "mask of -inf": (_Layer(_masked(-torch.inf)), _ROWS, lambda y, _: y.nan_to_num(neginf=5.0)),
+    "random": (_Layer(lambda y: y + torch.randn_like(y)), _ROWS, lambda y, _: y * 0),
+    "chaotic": (_Layer(lambda y: torch.sin(1e9 * y)), _ROWS, lambda y, _: y * 0),
+    "one row of numbers": (_Looked(), torch.arange(9)[None], lambda y, first: first),
+    "flags": (_Hidden(), _FLAGS, lambda y, first: first),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+@pytest.mark.parametrize("kind", ["exact", "mixed"])
+def test_gates_see_what_is_wrong_behind_large_odd_and_constant_numbers(
+    name: str, kind: Any
+) -> None:
+    model, example, wrong = BLIND[name]
+    known = reference(model, example)
+    first = known.answers[0].eager
+
+    class Wrong(nn.Module):
+        def forward(self, *args: Any) -> Any:
+            return wrong(model(*args), first)
+
+    assert numeric(model, known, kind)[0] is None
+    made = Wrong()
+    assert contract(made, known) or numeric(made, known, kind)[0]
+
+
+def test_complex_numbers_may_be_rounded() -> None:
+    model = _Layer(torch.fft.fft)
+    known = reference(model, _ROWS)
+
+    class Rounded(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return model(x) * (1 + 1e-7)
+
+    assert numeric(Rounded(), known, "exact")[0] is None
+    assert numeric(_Layer(torch.fft.ifft), known, "exact")[0]
+
+
+def test_inputs_of_other_shapes_that_fail_are_named() -> None:
+    with pytest.raises(UsageError, match=r"Linear fails itself with also\[0\] of \(5, 9\)"):
+        reference(nn.Linear(8, 2), _ROWS, (torch.ones(5, 9),))

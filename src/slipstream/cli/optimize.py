@@ -1,7 +1,8 @@
 """`slipstream optimize MODEL`: the fastest variant of a model that gives the same answers."""
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,10 +57,11 @@ def optimize(
             f"--accuracy is {accuracy!r}; expected exact or mixed. int8 needs a metric: "
             "slipstream.optimize_model(…, accuracy='lossy', metric=…, data=…)."
         )
-    made = load_model(model)
-    given = parse_inputs(inputs, device)
-    others = [parse_inputs([text, *inputs[1:]], device) for text in also or ()]
-    with _progress(quiet=as_json):
+    # What the model's own code prints is no part of the result.
+    with redirect_stdout(sys.stderr), _progress(quiet=as_json):
+        made = load_model(model)
+        given = parse_inputs(inputs, device)
+        others = [parse_inputs([text, *inputs[1:]], device) for text in also or ()]
         found = optimize_model(
             made.to(device),
             given,

@@ -9,6 +9,8 @@ import torch
 from slipstream.errors import UsageError
 from slipstream.infer.leaves import changed, tensors_of
 
+_TURNED = 0.25  # of flags
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -59,21 +61,34 @@ def inputs_of(example: Any) -> Inputs:
 
 def other_values(inputs: Inputs, seed: int) -> Inputs:
     """The same shapes and types with other values: what a model that only remembers an answer gets
-    wrong. Floating-point numbers get noise of half their spread; rows of whole numbers and flags
-    change places, as a model may look them up.
+    wrong. Floating-point numbers get noise of half their spread, those that are not finite stay;
+    whole numbers change places, as a model may look them up; some flags turn into the other.
     """
     own = torch.Generator().manual_seed(seed)
 
-    def shuffle(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.numel() < 2:
-            return tensor.detach().clone()
+    def other(tensor: torch.Tensor) -> torch.Tensor:
+        tensor = tensor.detach().clone()
         if tensor.is_floating_point():
-            noise = torch.randn(tensor.shape, generator=own, dtype=torch.float32).to(tensor.device)
-            spread = tensor.detach().float().std(correction=0)
-            return (tensor.detach() + (noise * spread).to(tensor.dtype) * 0.5).clone()
-        if tensor.dim() and tensor.shape[0] > 1:
-            order = torch.randperm(tensor.shape[0], generator=own).to(tensor.device)
-            return tensor.detach()[order].clone()
-        return tensor.detach().clone()
+            return _with_noise(tensor, own)
+        if tensor.dtype == torch.bool:
+            some = torch.rand(tensor.shape, generator=own).to(tensor.device) < _TURNED
+            return tensor ^ some
+        for dim, size in enumerate(tensor.shape):
+            if size > 1:
+                order = torch.randperm(size, generator=own).to(tensor.device)
+                return tensor.index_select(dim, order)
+        return tensor
 
-    return inputs.map(shuffle)
+    return inputs.map(other)
+
+
+def _with_noise(tensor: torch.Tensor, own: torch.Generator) -> torch.Tensor:
+    finite = torch.isfinite(tensor)
+    values = tensor.float()[finite]
+    if not values.numel():
+        return tensor
+    spread = values.std(correction=0)
+    if not spread > 0:
+        spread = values.abs().mean()
+    noise = torch.randn(tensor.shape, generator=own, dtype=torch.float32).to(tensor.device)
+    return torch.where(finite, tensor + (noise * spread * 0.5).to(tensor.dtype), tensor)

@@ -1,7 +1,9 @@
 """`optimize_model`: the fastest variant of a model that gives the same answers."""
 
 import time
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,14 +11,14 @@ import torch
 from slipstream.errors import UsageError
 from slipstream.infer.calibration import record_calls
 from slipstream.infer.change import KINDS, Kind
-from slipstream.infer.gates.metric import Metric
+from slipstream.infer.gates.metric import Metric, scores_of
 from slipstream.infer.gates.numeric import is_repeatable
 from slipstream.infer.gates.reference import reference_of
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.optimized import Optimized
 from slipstream.infer.search import Search, Task
-from slipstream.infer.subject import Subject
+from slipstream.infer.subject import Subject, copied
 
 
 def optimize_model(
@@ -47,12 +49,15 @@ def optimize_model(
     until = time.monotonic() + budget_s
     with everything_as_before(model):
         model.eval()
+        own = _copy_of(model)
         batches = list(data or ())
+        if metric is not None:
+            scores_of(own, metric, batches[:1])
         third = len(batches) // 3
-        calls = record_calls(model, metric, batches[:third]) if metric is not None else []
-        subject = Subject(model, inputs_of(example_inputs), tuple(calls))
+        calls = record_calls(own, metric, batches[:third]) if metric is not None else []
+        subject = Subject(own, inputs_of(example_inputs), tuple(calls))
         reference = reference_of(subject, [inputs_of(each) for each in also])
-        if not is_repeatable(reference.answers[0], model):
+        if not is_repeatable(reference.answers[0], own):
             raise UsageError(
                 f"{type(model).__name__} in evaluation gives other results from call to call, with "
                 "the same random numbers: nothing can be compared with it."
@@ -60,12 +65,29 @@ def optimize_model(
         task = Task(metric, batches[third:], max_drop) if metric is not None else None
         search = Search(subject, reference, until, accuracy, task)
         variant, found = search.run()
+    if found is None and model.training:
+        warnings.warn(
+            "Nothing is surely faster, so `model` of what was found is your own, and that is in "
+            "training mode: call eval() on it before you use it.",
+            stacklevel=2,
+        )
+    subject = replace(subject, model=model)
     return Optimized(
         model if found is None else found, variant, list(search.rows.values()), subject
     )
 
 
-def _check(model: Any, accuracy: Any, metric: Any, data: Any, budget_s: float) -> None:
+def _copy_of(model: torch.nn.Module) -> torch.nn.Module:
+    """What is asked and timed in its place, as a call may change a model. One that cannot be copied
+    has no variants either, and is asked itself.
+    """
+    try:
+        return copied(model)
+    except UsageError:
+        return model
+
+
+def _check(model: Any, accuracy: Any, metric: Any, data: Any, budget_s: Any) -> None:
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
     if accuracy not in KINDS:
@@ -79,5 +101,11 @@ def _check(model: Any, accuracy: Any, metric: Any, data: Any, budget_s: float) -
             'accuracy="lossy" needs metric and data: only the task can tell whether coarser '
             "numbers do. Give metric=lambda model, batch: … with one score per sample."
         )
-    if budget_s < 0:
+    if metric is not None and not callable(metric):
+        raise UsageError(
+            f"metric is a {type(metric).__name__}; expected a function of a model and a batch."
+        )
+    if data is not None and not len(data):
+        raise UsageError("data has no batches; expected some, of which a third calibrates.")
+    if not isinstance(budget_s, int | float) or not budget_s >= 0:
         raise UsageError(f"budget_s is {budget_s}; expected seconds, 0 or more.")

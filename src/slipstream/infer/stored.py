@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import slipstream
+from slipstream.cpu import usable_cores
 from slipstream.errors import UsageError
 from slipstream.infer import known
 from slipstream.infer.change import Variant
@@ -24,7 +25,8 @@ from slipstream.infer.inputs import Inputs, inputs_of
 from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.leaves import tensors_of
 from slipstream.infer.optimized import Optimized
-from slipstream.infer.subject import Subject
+from slipstream.infer.quiet import first_line
+from slipstream.infer.subject import Subject, copied
 
 FORMAT = 1
 _RECIPE, _TENSORS = "recipe.json", "tensors.pt"
@@ -36,10 +38,14 @@ def save_optimized(found: Optimized, folder: Path | str) -> None:
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     subject = found.subject
+    with everything_as_before(subject.model):
+        subject.model.eval()
+        asked = copied(subject.model) if found.model is subject.model else found.model
+        answer = tensors_of(ask(asked, subject.inputs))
     tensors = {
         "inputs": _plain(subject.inputs),
         "calibration": [_plain(each) for each in subject.calibration],
-        "answer": [tensor.cpu() for tensor in tensors_of(ask(found.model, subject.inputs))],
+        "answer": [tensor.cpu() for tensor in answer],
     }
     try:
         torch.save(tensors, place / _TENSORS)
@@ -68,9 +74,11 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
     place = Path(folder)
     recipe = _read(place)
     variant = Variant(tuple(_change(name, place) for name in recipe["changes"]))
+    if len({change.place for change in variant.changes}) < len(variant.changes):
+        raise UsageError(f"{place / _RECIPE} names two changes of the same kind.")
     if not variant.changes:
         return model
-    stored = torch.load(place / _TENSORS, weights_only=True)
+    stored = _tensors(place)
     with everything_as_before(model):
         model.eval()
         device = next((t.device for t in model.parameters()), torch.device("cpu"))
@@ -123,12 +131,34 @@ def _read(place: Path) -> dict[str, Any]:
             f"{place / _RECIPE} has format {got!r}; this Slipstream ({slipstream.__version__}) "
             f"reads {FORMAT}. Store the model again."
         )
+    names = recipe.get("changes")
+    is_right = (
+        isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+        and isinstance(recipe.get("torch"), str)
+        and isinstance(recipe.get("machine"), str)
+    )
+    if not is_right:
+        raise UsageError(
+            f"{place / _RECIPE} lacks its changes, torch or machine. Store the model again."
+        )
     return recipe
+
+
+def _tensors(place: Path) -> dict[str, Any]:
+    try:
+        stored = torch.load(place / _TENSORS, weights_only=True)
+        if {"inputs", "calibration", "answer"} <= stored.keys():
+            return dict(stored)
+        why = "it lacks inputs, calibration or answer"
+    except Exception as error:
+        why = first_line(error)
+    raise UsageError(f"{place / _TENSORS} cannot be read ({why}). Store the model again.")
 
 
 def _change(name: str, place: Path) -> Any:
     count, _, unit = name.partition(" ")
-    if unit in ("thread", "threads") and count.isdigit():
+    if unit in ("thread", "threads") and count.isdecimal() and 1 <= int(count) <= usable_cores():
         return threads(int(count))
     found = known.all_changes().get(name)
     if found is None:
@@ -137,7 +167,8 @@ def _change(name: str, place: Path) -> Any:
 
 
 def _plain(inputs: Inputs) -> tuple[list[Any], dict[str, Any]]:
-    made = inputs_of(inputs).map(lambda tensor: tensor.detach().cpu())
+    # Of their own: a view would bring all that lies around it.
+    made = inputs_of(inputs).map(lambda tensor: tensor.detach().cpu().clone())
     return list(made.args), dict(made.kwargs)
 
 

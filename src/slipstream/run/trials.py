@@ -14,7 +14,7 @@ from slipstream.run.numeric import prove
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.ranks import Ranks
 from slipstream.run.situation import diagnosed
-from slipstream.run.speed import WARM_UP, compare_speed, speed_of
+from slipstream.run.speed import WARM_UP, Speed, compare_speed, speed_of
 from slipstream.run.trace import Trace, trace_of
 from slipstream.run.trial import SECONDS, STEPS, Trial, try_out
 from slipstream.run.tried import Tried
@@ -104,10 +104,10 @@ class Trials:
             self._say(f"trying {', '.join(fix.name for fix in taken)} …")
             fixed, fault = self._judge([fix.name for fix in taken])
             if fault is None:
-                assert fixed.trace is not None
+                assert fixed[0].trace is not None
                 reference = self._reference
-                self._tried.checked = reference.compared(fixed.trace)
-                self._tried.speed = compare_speed(reference.runs[0], fixed.trace)
+                self._tried.checked = reference.compared(fixed[0].trace)
+                self._tried.speed = self._speed(fixed)
                 self._tried.expected = list(reference.runs)
                 return taken
             taken = self._without_culprit(taken, fault)
@@ -126,36 +126,45 @@ class Trials:
     def _reference(self) -> Reference:
         return Reference(tuple(run.trace for run in self._runs if run.trace is not None))
 
-    def _judge(self, names: list[str]) -> tuple[Trial, str | None]:
-        """A trial with these fixes, and what is wrong with it, if anything is for any rank."""
-        fixed = self._try(names)
-        if not fixed.is_good or fixed.trace is None:
-            return fixed, f"the script failed with it: {fixed.last_words}"
-        difference = self._reference.fault(fixed.trace)
-        while self._any(difference is not None) and self._may_differ_by_itself():
-            self._say("results differ; do they in runs of the script itself? …")
-            self._run_as_it_is()
-            difference = self._reference.fault(fixed.trace)
-        fault = None if difference is None else str(difference)
-        if not self._any(fault is not None) and self._any(self._is_slower([fixed]) is not None):
+    def _judge(self, names: list[str]) -> tuple[list[Trial], str | None]:
+        """Trials with these fixes, and what is wrong with them, if anything is for any rank."""
+        fixed = [self._try(names)]
+        fault = self._fault(fixed[0])
+        if not self._any(fault is not None) and self._any(self._is_slower(fixed) is not None):
             self._say("it was slower; once more without, and with it …")
             self._run_as_it_is()
-            again = self._try(names)
-            if again.is_good:
-                fault = self._is_slower([fixed, again])
+            fixed.append(self._try(names))
+            fault = self._fault(fixed[1])
+            if not self._any(fault is not None):
+                fault = self._is_slower(fixed)
         faults = self._ranks.all(fault)
         for rank, found in enumerate(faults):
             if found is not None:
                 return fixed, found if len(faults) == 1 else f"rank {rank}: {found}"
         return fixed, None
 
-    def _is_slower(self, fixed: list[Trial]) -> str | None:
-        """By how much, where it is hardly the machine. What does not pay is not worth a risk."""
+    def _fault(self, fixed: Trial) -> str | None:
+        """What is wrong with its results."""
+        if not fixed.is_good or fixed.trace is None:
+            return f"the script failed with it: {fixed.last_words}"
+        difference = self._reference.fault(fixed.trace)
+        while self._any(difference is not None) and self._may_differ_by_itself():
+            self._say("results differ; do they in runs of the script itself? …")
+            self._run_as_it_is()
+            difference = self._reference.fault(fixed.trace)
+        return None if difference is None else str(difference)
+
+    def _speed(self, fixed: list[Trial]) -> Speed | None:
+        """Of all steps of these trials, beside as many of the script as it is."""
         before, after = (
             [step for run in runs if run.trace for step in run.trace.step_seconds(WARM_UP)]
             for runs in (self._runs[-len(fixed) :], fixed)
         )
-        speed = speed_of(before, after)
+        return speed_of(before, after)
+
+    def _is_slower(self, fixed: list[Trial]) -> str | None:
+        """By how much, where it is hardly the machine. What does not pay is not worth a risk."""
+        speed = self._speed(fixed)
         if speed is None or speed.ratio >= _SLOWER or speed.high >= _NO_FASTER:
             return None
         return f"slower: {speed.ratio:.2f} x"

@@ -14,12 +14,12 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
+        self._followed = model
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         pairs: list[tuple[torch.Tensor, torch.Tensor]]
         pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
         self._floats = [pair for pair in pairs if pair[0].is_floating_point()]
         self._others = [pair for pair in pairs if not pair[0].is_floating_point()]
-        self._others += zip(self.model.buffers(), model.buffers(), strict=True)
 
     @torch.no_grad()
     def update(self) -> None:
@@ -27,7 +27,9 @@ class Average:
         if self._floats:
             averages, parameters = zip(*self._floats, strict=True)
             torch._foreach_lerp_(averages, parameters, 1 - self.decay)
-        for average, other in self._others:
+        # A model may have put other tensors in place of its buffers.
+        buffers = zip(self.model.buffers(), self._followed.buffers(), strict=True)
+        for average, other in (*self._others, *buffers):
             average.copy_(other)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """torch's switches of a GPU and of oneDNN, for as long as a step takes."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
+from slipstream.onednn import without_onednn
 from slipstream.tf32 import allow_tf32, restore_tf32
 from slipstream.train.choices import Choices
 
@@ -16,17 +17,13 @@ def flags_of(choices: Choices) -> Iterator[None]:
     benchmark = torch.backends.cudnn.benchmark
     if choices.cudnn_benchmark:
         torch.backends.cudnn.benchmark = True
-    onednn = torch._C._get_mkldnn_enabled()
-    if choices.own_kernels:
-        torch._C._set_mkldnn_enabled(False)
     before = allow_tf32() if choices.precision == "tf32" else None
     try:
-        yield
+        with without_onednn() if choices.own_kernels else nullcontext():
+            yield
     finally:
         if choices.cudnn_benchmark:
             torch.backends.cudnn.benchmark = benchmark
-        if choices.own_kernels:
-            torch._C._set_mkldnn_enabled(onednn)
         if before is not None:
             restore_tf32(before)
 

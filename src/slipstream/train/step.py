@@ -64,7 +64,6 @@ class TrainStep:
             micro_batch, clip_norm, ema,
         )  # fmt: skip
         self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
-        self.parameters = [one for group in optimizer.param_groups for one in group["params"]]
         if not self.parameters:
             raise UsageError("The optimizer has no parameters; expected those of the model.")
         self.device = self.parameters[0].device
@@ -113,6 +112,11 @@ class TrainStep:
             self._step_scaled(self.scaler)
         if self._average is not None:
             self._average.update()
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """Those that the optimizer has now: groups may be added later."""
+        return [one for group in self.optimizer.param_groups for one in group["params"]]
 
     @property
     def average(self) -> nn.Module:

@@ -25,6 +25,7 @@ _BETWEEN = _MASKS | {
 _WHOLE = {_aten.matmul, _aten.linear, _aten.einsum, _aten.softmax}
 _MOST = 64
 _FUSED = "scaled_dot_product_attention"
+_LAYER = "multi_head_attention_forward"
 
 
 @dataclass
@@ -90,12 +91,17 @@ class _Fused(TorchFunctionMode):
         self.depth = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        is_fused = getattr(func, "__name__", "") == _FUSED
+        is_fused = _is_fused(getattr(func, "__name__", ""), kwargs or {})
         self.depth += is_fused
         try:
             return func(*args, **(kwargs or {}))
         finally:
             self.depth -= is_fused
+
+
+def _is_fused(name: str, kwargs: dict[str, Any]) -> bool:
+    """torch's own, or what calls nothing else unless its weights are asked for."""
+    return name == _FUSED or (name == _LAYER and not kwargs.get("need_weights", True))
 
 
 class _Watch(TorchDispatchMode):

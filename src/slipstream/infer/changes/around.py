@@ -7,6 +7,7 @@ from torch import nn
 
 from slipstream.infer.change import AROUND, LIBRARY, Change
 from slipstream.infer.subject import Subject
+from slipstream.onednn import without_onednn
 
 
 class InferenceMode(nn.Module):
@@ -52,12 +53,8 @@ class WithoutOneDnn(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives."""
-        before = torch._C._get_mkldnn_enabled()
-        torch._C._set_mkldnn_enabled(False)
-        try:
+        with without_onednn():
             return self.model(*args, **kwargs)
-        finally:
-            torch._C._set_mkldnn_enabled(before)
 
 
 def _why_not_without_onednn(subject: Subject) -> str | None:

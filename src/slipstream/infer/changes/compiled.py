@@ -15,11 +15,14 @@ import torch
 from torch import nn
 
 from slipstream.infer.change import ENGINE, Change
+from slipstream.infer.elsewhere.signature import signature_of
 from slipstream.infer.inputs import Inputs
-from slipstream.infer.leaves import changed, tensors_of
+from slipstream.infer.keeping import TookTooLong
+from slipstream.infer.leaves import changed
 from slipstream.infer.subject import Subject
 
 _numbers = itertools.count()
+_TRACED_ONCE: type[Warning] = getattr(torch.jit, "TracerWarning", Warning)
 
 
 class Called(nn.Module):
@@ -133,31 +136,32 @@ def _ahead_of_time(model: nn.Module, subject: Subject) -> nn.Module:
                 package_path=str(Path(folder, "model.pt2")),
                 inductor_configs={"freezing": True},
             )
-            return _ForShapes(model, torch._inductor.aoti_load_package(package), inputs)
+            return _ForCalls(model, torch._inductor.aoti_load_package(package), inputs)
 
 
-class _ForShapes(Called):
-    """What was made for some shapes; others are a matter of the model."""
+class _ForCalls(Called):
+    """What was made of one call, for those that are like it; others are a matter of the model."""
 
     def __init__(self, model: nn.Module, call: Any, inputs: Inputs) -> None:
         super().__init__(model, call)
-        self._shapes = [_key(tensor) for tensor in inputs.tensors()]
+        self._signature = signature_of(inputs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What it gives."""
-        if [_key(tensor) for tensor in tensors_of((args, kwargs))] != self._shapes:
+        if self._signature.tensors(args, kwargs) is None:
             return self.model(*args, **kwargs)
         return self.call(*args, **kwargs)
 
 
 class _Graphed(nn.Module):
-    """A CUDA graph of a model for the shapes that it was made with; others are called as before."""
+    """A CUDA graph of a model, for calls like that it was made of; others go to the model."""
 
     def __init__(self, model: nn.Module, subject: Subject) -> None:
         super().__init__()
         self.model = model
         self._given = subject.inputs.copy()
-        self._shapes = [_key(t) for t in self._given.tensors()]
+        self._signature = signature_of(self._given)
+        self._own = self._signature.tensors(self._given.args, self._given.kwargs) or []
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.inference_mode(), torch.cuda.stream(stream):
@@ -170,28 +174,43 @@ class _Graphed(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives, in tensors of the caller's own."""
-        tensors = tensors_of((args, kwargs))
-        if [_key(t) for t in tensors] != self._shapes:
+        tensors = self._signature.tensors(args, kwargs)
+        if tensors is None:
             return self.model(*args, **kwargs)
-        for own, given in zip(self._given.tensors(), tensors, strict=True):
+        for own, given in zip(self._own, tensors, strict=True):
             own.copy_(given)
         self._graph.replay()
         return changed(self._result, torch.clone)
 
 
-def _key(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tuple(tensor.shape), tensor.dtype, tensor.device
-
-
 def _scripted(model: nn.Module, subject: Subject) -> nn.Module:
     inputs = subject.inputs
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # that it is deprecated, and what tracing cannot see
+    with warnings.catch_warnings(record=True) as said, torch.no_grad():
+        warnings.simplefilter("always")
         traced = torch.jit.trace(  # type: ignore[no-untyped-call]
             model, inputs.args or None, example_kwarg_inputs=dict(inputs.kwargs) or None,
             check_trace=False, strict=False,
         )  # fmt: skip
-        return Called(model, torch.jit.optimize_for_inference(torch.jit.freeze(traced.eval())))
+        script = torch.jit.optimize_for_inference(torch.jit.freeze(traced.eval()))
+    if any(issubclass(one.category, _TRACED_ONCE) for one in said):
+        _expect_no_decision_by_values(model, inputs)
+    return _ForCalls(model, script, inputs)
+
+
+def _expect_no_decision_by_values(model: nn.Module, inputs: Inputs) -> None:
+    """A trace has one way through the model. Where that depends on shapes alone, it is the way of
+    all calls that it is asked for; torch.export knows whether it is.
+    """
+    try:
+        with torch.no_grad():
+            program = torch.export.export(model, inputs.args, dict(inputs.kwargs), strict=False)
+    except TookTooLong:
+        raise
+    except Exception:
+        program = None
+    looks = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
+    if program is None or any(node.target in looks for node in program.graph.nodes):
+        raise ValueError("what it computes may depend on the values of its inputs")
 
 
 def _why_no_script(subject: Subject) -> str | None:

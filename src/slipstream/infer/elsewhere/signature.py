@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from slipstream.infer.inputs import Inputs
 from slipstream.infer.shell import Shell, emptied
 
 Array = npt.NDArray[Any]
@@ -87,6 +88,14 @@ class Signature:
             elif shape != taken.shape:
                 return False
         return batch is None or self.smallest <= batch <= self.largest
+
+
+def signature_of(inputs: Inputs) -> Signature:
+    """Of calls that are like these: the same arguments, shapes and types."""
+    tensors, arguments = emptied((inputs.args, dict(sorted(inputs.kwargs.items()))))
+    takes = tuple(Taken(tuple(tensor.shape), tensor.dtype, is_batch=False) for tensor in tensors)
+    device = tensors[0].device.type if tensors else "cpu"
+    return Signature(arguments, takes, 0, 0, device)
 
 
 def arrays_from(tensors: Sequence[torch.Tensor]) -> list[Array]:

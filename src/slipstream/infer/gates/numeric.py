@@ -17,6 +17,8 @@ _FLOOR = 2.0**-20  # of the size of a result: what another order of sums may do
 _TIMES_LARGEST = 10.0
 _LARGEST_FLOOR = 2.0**-15
 _MIXED = 0.03  # of the size of a result: 30 dB
+_UNLIKE = 0.1  # of the size of a result: more than rounding does to a model
+_MASKED, _LEAST_MASKED = 1e3, 1e3  # times the middle of all values; put in, not computed
 _CLEAR = 4.0  # errors: how far the greatest of a row is from the next, where it must stay
 
 
@@ -38,24 +40,42 @@ def numeric(model: Any, reference: Reference, kind: Kind) -> tuple[str | None, E
     for answer in (*reference.answers, *reference.others):
         result = ask(model, answer.inputs)
         right = answer.eager if answer.exact is None else answer.exact
-        triples = zip(tensors_of(result), tensors_of(answer.eager), tensors_of(right), strict=True)
+        triples = zip(_numbers(result), _numbers(answer.eager), _numbers(right), strict=True)
         for tensor, eager, exact in triples:
             if not tensor.is_floating_point():
                 if kind != "lossy" and not _are_equal(tensor, eager, exact):
                     why = why or "whole numbers in its results are others"
                 continue
-            one = _Apart(tensor, exact)
-            other = _Apart(eager, exact) if answer.exact is not None else None
+            if kind != "lossy" and not _are_alike_where_not_finite(tensor, eager):
+                why = why or "infinities or NaN in its results are elsewhere"
+            one, other = _apart(tensor, eager, exact if answer.exact is not None else None)
             why = why or _judge(one, other, kind)
+            if (kept := _without_masked(exact)) is not None:
+                parts = (each[kept] for each in (tensor, eager, exact))
+                why = why or _judge(*_apart(*parts), kind)
             worst = Error(
                 max(worst.rms, one.share), max(worst.eager_rms, other.share if other else 0)
             )
             if exact.dim() > 1 and exact.shape[-1] > 1:
-                found, clear = _rows(tensor, exact, one.rms)
+                found, clear = _rows(tensor, eager if other is None else exact, one.rms)
                 rows, same = rows + found.numel(), same + int(found.sum())
                 if kind == "mixed" and not bool(found[clear].all()):
                     why = why or "the greatest value of a row that is clear is another"
     return why, Error(worst.rms, worst.eager_rms, same / rows if rows else None)
+
+
+def _numbers(result: Any) -> list[torch.Tensor]:
+    """Its tensors, complex ones as pairs."""
+    return [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
+            for t in tensors_of(result)]  # fmt: skip
+
+
+def _are_alike_where_not_finite(tensor: torch.Tensor, eager: torch.Tensor) -> bool:
+    odd = ~torch.isfinite(eager)
+    if not bool(odd.any()):
+        return True  # one that is not finite where the model is has failed its contract
+    one, other = tensor[odd], eager[odd]
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 class _Apart:
@@ -73,6 +93,30 @@ class _Apart:
     @property
     def share(self) -> float:
         return self.rms / self.size if self.size else self.rms
+
+
+def _apart(
+    tensor: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor | None
+) -> tuple[_Apart, _Apart | None]:
+    """A variant and the model from what is right. Where double precision is no measure, as it draws
+    other numbers or errors grow, that is the model itself.
+    """
+    own = None if exact is None else _Apart(eager, exact)
+    if exact is None or own is None or own.share > _UNLIKE:
+        return _Apart(tensor, eager), None
+    return _Apart(tensor, exact), own
+
+
+def _without_masked(exact: torch.Tensor) -> torch.Tensor | None:
+    """What is left without values that a mask has put in, which are so large that no error beside
+    them would show; None where there are none.
+    """
+    sizes = exact.double().abs()
+    middle = sizes[torch.isfinite(sizes) & (sizes > 0)]
+    if not middle.numel():
+        return None
+    masked = (sizes > _MASKED * middle.median()) & (sizes >= _LEAST_MASKED)
+    return ~masked if bool(masked.any()) else None
 
 
 def _judge(one: _Apart, eager: _Apart | None, kind: Kind) -> str | None:

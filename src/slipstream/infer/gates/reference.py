@@ -44,19 +44,35 @@ def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
     def answer(inputs: Inputs) -> Answer:
         return Answer(inputs, ask(subject.model, inputs), _exactly(double, inputs))
 
-    return Reference(tuple(map(answer, asked)), tuple(map(answer, also)))
+    others = []
+    for number, inputs in enumerate(also):
+        try:
+            others.append(answer(inputs))
+        except Exception as error:
+            raise UsageError(_fails(subject, inputs, f"also[{number}]", error)) from error
+    answers = [answer(asked[0])]
+    for inputs in asked[1:]:
+        try:
+            answers.append(answer(inputs))
+        except Exception:  # values that it was not made for
+            continue
+    return Reference(tuple(answers), tuple(others))
+
+
+def _fails(subject: Subject, inputs: Inputs, what: str, error: Exception) -> str:
+    shapes = ", ".join(str(tuple(t.shape)) for t in inputs.tensors())
+    first = (str(error).strip().splitlines() or [""])[0]
+    return (
+        f"{type(subject.model).__name__} fails itself with {what} of {shapes}: "
+        f"{type(error).__name__}: {first}"
+    )
 
 
 def _check(subject: Subject) -> None:
     try:
         result = ask(subject.model, subject.inputs)
     except Exception as error:
-        shapes = ", ".join(str(tuple(t.shape)) for t in subject.inputs.tensors())
-        first = (str(error).strip().splitlines() or [""])[0]
-        raise UsageError(
-            f"{type(subject.model).__name__} fails itself with inputs of {shapes}: "
-            f"{type(error).__name__}: {first}"
-        ) from error
+        raise UsageError(_fails(subject, subject.inputs, "inputs", error)) from error
     unknown = [leaf for leaf in emptied(result)[1].others() if not isinstance(leaf, PLAIN)]
     if unknown:
         raise UsageError(

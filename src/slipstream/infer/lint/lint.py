@@ -118,6 +118,8 @@ def _recorded(model: torch.nn.Module, inputs: Inputs, until: float) -> Trace:
             f"{type(error).__name__}: {_first_line(error)}"
         ) from None
     call_s = time.monotonic() - started
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # nested tensors cannot be recorded
     try:
         graph = trace(model, inputs)
         if time.monotonic() + _MANY_CALLS * call_s < until:
@@ -130,6 +132,8 @@ def _recorded(model: torch.nn.Module, inputs: Inputs, until: float) -> Trace:
             f"{type(model).__name__} can be called, but not while its operators are recorded: "
             f"{type(error).__name__}: {_first_line(error)}"
         ) from None
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
     return graph
 
 
