@@ -59,3 +59,71 @@ def test_many_variants_of_one_model_are_all_compiled() -> None:
     for made in kept:
         made(torch.ones(1, 4))
     assert counters["stats"]["unique_graphs"] - before == 10
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(
+        self, x: torch.Tensor, scale: float = 1.0, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        y = self.layer(x).sum(0) / len(x) * scale
+        return y if mask is None else y * mask
+
+
+@pytest.mark.parametrize(
+    ("change", "scale"),
+    [(compiled.TORCHSCRIPT, {}), (compiled.AHEAD_OF_TIME, {"scale": 2.0})],  # a trace takes none
+)
+def test_what_was_made_of_one_call_answers_others_as_the_model_does(
+    change: Change, scale: dict[str, float]
+) -> None:
+    model = Scaled().eval().requires_grad_(False)
+    x, mask = torch.randn(4, 4), torch.tensor([1.0, 0.0, 2.0, 1.0])
+    made = Variant().plus(change).build(Subject(model, inputs_of({"x": x, **scale})))
+    for args, kwargs in (
+        ((), {"x": x, "scale": 2.0}), ((), {"scale": 3.0, "x": x}), ((x, 2.0), {}), ((x,), {}),
+        ((torch.randn(16, 4), 2.0), {}), ((x,), {"scale": 2.0, "mask": mask}),
+    ):  # fmt: skip
+        torch.testing.assert_close(made(*args, **kwargs), model(*args, **kwargs))
+
+
+class Guarded(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / x.abs().max() if x.abs().max() > 10 else x
+
+
+class Counted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, : int((x > 0).sum())].sum()
+
+
+class Walked(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.GRUCell(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x.new_zeros(x.shape[0], 4)
+        for step in range(x.shape[1]):
+            state = self.cell(x[:, step], state)
+        return state
+
+
+@pytest.mark.parametrize("model", [Guarded(), Counted()])
+def test_a_way_that_depends_on_values_is_not_traced(model: torch.nn.Module) -> None:
+    subject = Subject(model.eval(), inputs_of(torch.ones(2, 4)))
+    with pytest.raises(ValueError, match="may depend on the values"):
+        Variant().plus(compiled.TORCHSCRIPT).build(subject)
+
+
+def test_a_way_that_depends_on_shapes_is() -> None:
+    model = Walked().eval().requires_grad_(False)
+    made = (
+        Variant().plus(compiled.TORCHSCRIPT).build(Subject(model, inputs_of(torch.ones(2, 5, 4))))
+    )
+    for length in (5, 9):
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(made(x), model(x))

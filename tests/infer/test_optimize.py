@@ -298,6 +298,20 @@ def test_everything_is_as_before(only: Any) -> None:
     assert model.layer.weight.requires_grad
 
 
+def test_a_model_that_counts_its_calls_is_not_called(only: Any) -> None:
+    class Counts(Slow):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return super().forward(x)
+
+    only(engine("quick", faster))
+    model = Counts(0.001)
+    assert slipstream.optimize_model(model, EXAMPLE).name == "quick"
+    assert model.calls == 0
+
+
 def test_other_shapes_have_to_work(only: Any) -> None:
     def static(model: nn.Module) -> Any:
         def call(x: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from slipstream.infer.change import Variant
 from slipstream.infer.changes.around import threads
 from slipstream.infer.changes.layout import CHANNELS_LAST, FOLD
 from slipstream.infer.inputs import inputs_of
+from slipstream.infer.optimize import optimize_model
 from slipstream.infer.optimized import Optimized
 from slipstream.infer.subject import Subject
 from tests.infer.models import resnet
@@ -68,6 +69,12 @@ def test_another_machine_is_told(found: Optimized, tmp_path: Path) -> None:
         ("[]", "has format 'list'"),
         ('{"format": 99}', "has format 99; this Slipstream"),
         ('{"format": 1, "changes": ["magic"]}', "names 'magic', which this Slipstream cannot do"),
+        ('{"format": 1}', "has no list of changes"),
+        ('{"format": 1, "changes": [1]}', "has no list of changes"),
+        ('{"format": 1, "changes": ["30000 threads"]}', "names '30000 threads'"),
+        ('{"format": 1, "changes": ["² threads"]}', "names '² threads'"),
+        ('{"format": 1, "changes": ["torchscript", "compile"]}', "two changes of the same kind"),
+        ('{"format": 1, "changes": ["torchscript"]}', r"tensors.pt cannot be read"),
     ],
 )
 def test_what_is_no_recipe(tmp_path: Path, text: str, words: str) -> None:
@@ -90,3 +97,18 @@ def test_inputs_that_cannot_be_stored(tmp_path: Path) -> None:
     subject = Subject(model, inputs_of((torch.ones(2), Own())))
     with pytest.raises(UsageError, match="cannot be stored"):
         Optimized(model, Variant(), [], subject).save(tmp_path)
+
+
+def test_saving_leaves_the_callers_state(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    whole = torch.randn(100_000)
+    found = optimize_model(model, whole[:8].view(2, 4), budget_s=0)
+    assert found.model is model and model.training
+    before = model[1].running_mean.clone()
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    found.save(tmp_path)
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(model[1].running_mean, before)
+    assert (tmp_path / "tensors.pt").stat().st_size < 10_000

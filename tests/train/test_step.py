@@ -297,6 +297,38 @@ def test_flags_of_a_gpu_are_put_back() -> None:
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
+def test_an_average_has_the_buffers_that_the_model_has_now() -> None:
+    class Counts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count = self.count + 1
+            return self.layer(x)
+
+    model = Counts()
+    step = TrainStep(model, sgd(model), lambda model, x: model(x).mean(), ema=0.9)
+    for _ in range(3):
+        step(torch.ones(2, 4))
+    assert float(dict(step.average.named_buffers())["count"]) == 3
+
+
+def test_groups_that_are_added_later_are_clipped() -> None:
+    first, second = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+    optimizer = sgd(first)
+
+    def loss_fn(model: Any, x: Any) -> torch.Tensor:
+        return 1e4 * (first(x) + second(x)).sum()
+
+    step = TrainStep(first, optimizer, loss_fn, clip_norm=1e-3)
+    optimizer.add_param_group({"params": list(second.parameters())})
+    step(torch.ones(2, 4))
+    gradients = [one.grad for one in (*first.parameters(), *second.parameters())]
+    assert torch.nn.utils.get_total_norm([g for g in gradients if g is not None]) < 1.1e-3
+
+
 def test_onednn_is_off_while_a_step_runs() -> None:
     seen = []
 

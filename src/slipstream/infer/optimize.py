@@ -1,7 +1,6 @@
 """`optimize_model`: the fastest variant of a model that gives the same answers."""
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -65,12 +64,6 @@ def optimize_model(
         task = Task(metric, batches[third:], max_drop) if metric is not None else None
         search = Search(subject, reference, until, accuracy, task)
         variant, found = search.run()
-    if found is None and model.training:
-        warnings.warn(
-            "Nothing is surely faster, so `model` of what was found is your own, and that is in "
-            "training mode: call eval() on it before you use it.",
-            stacklevel=2,
-        )
     subject = replace(subject, model=model)
     return Optimized(
         model if found is None else found, variant, list(search.rows.values()), subject

@@ -87,10 +87,10 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
             for args, kwargs in (stored["inputs"], *stored["calibration"])
         )
         subject = Subject(model, inputs, tuple(calibration))
-        if recipe["torch"] != torch.__version__ or recipe["machine"] != _here(subject)["machine"]:
+        made_with, made_on = recipe.get("torch"), recipe.get("machine")
+        if made_with != torch.__version__ or made_on != _here(subject)["machine"]:
             _warn(
-                f"{place} was made with torch {recipe['torch']} on {recipe['machine']}: its speed "
-                "is not known here"
+                f"{place} was made with torch {made_with} on {made_on}: its speed is not known here"
             )
         try:
             built = variant.build(subject)
@@ -132,16 +132,8 @@ def _read(place: Path) -> dict[str, Any]:
             f"reads {FORMAT}. Store the model again."
         )
     names = recipe.get("changes")
-    is_right = (
-        isinstance(names, list)
-        and all(isinstance(name, str) for name in names)
-        and isinstance(recipe.get("torch"), str)
-        and isinstance(recipe.get("machine"), str)
-    )
-    if not is_right:
-        raise UsageError(
-            f"{place / _RECIPE} lacks its changes, torch or machine. Store the model again."
-        )
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{place / _RECIPE} has no list of changes. Store the model again.")
     return recipe
 
 
