@@ -143,7 +143,7 @@ def test_a_model_that_cannot_be_exported_is_a_row(monkeypatch: pytest.MonkeyPatc
 
 def only(monkeypatch: pytest.MonkeyPatch, **stages: Any) -> None:
     """A search of these changes alone, that does not measure for long."""
-    for name in ("ENGINES", "PRECISIONS", "QUANTIZED", "LAYOUTS"):
+    for name in ("ENGINES", "PRECISIONS", "QUANTIZED", "LAYOUTS", "LIBRARIES"):
         monkeypatch.setattr(known, name, stages.get(name.lower(), ()))
     monkeypatch.setattr(search, "thread_counts", list)
     monkeypatch.setattr(search, "_FINAL_S", 0.5)

@@ -15,6 +15,9 @@ KINDS: tuple[Kind, ...] = ("exact", "mixed", "lossy")
 # Places. An engine replaces what calls the model; libraries and threads are chosen around it.
 GRAPH, LAYOUT, PRECISION, ENGINE, LIBRARY, AROUND = EVERYWHERE = tuple(range(6))
 
+# Of changes whose kernels are oneDNN's own on a processor.
+WITH_ONEDNN = tuple(place for place in EVERYWHERE if place != LIBRARY)
+
 Why = str
 
 

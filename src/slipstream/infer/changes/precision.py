@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from slipstream.infer.change import PRECISION, Change
+from slipstream.infer.change import PRECISION, WITH_ONEDNN, Change
 from slipstream.infer.leaves import changed, changed_arguments
 from slipstream.infer.subject import Subject
 from slipstream.tf32 import allow_tf32, restore_tf32
@@ -80,10 +80,13 @@ def _autocast(dtype: torch.dtype) -> Any:
     return lambda model, subject: Autocast(model, dtype, subject.device.type)
 
 
-BF16_AUTOCAST = Change("bf16 autocast", "mixed", PRECISION, _autocast(torch.bfloat16), _why_not)
-BF16 = Change(
-    "bf16", "mixed", PRECISION, lambda model, _: Converted(model, torch.bfloat16), _why_not
+BF16_AUTOCAST = Change(
+    "bf16 autocast", "mixed", PRECISION, _autocast(torch.bfloat16), _why_not, WITH_ONEDNN
 )
+BF16 = Change(
+    "bf16", "mixed", PRECISION, lambda model, _: Converted(model, torch.bfloat16), _why_not,
+    WITH_ONEDNN,
+)  # fmt: skip
 FP16_AUTOCAST = Change("fp16 autocast", "mixed", PRECISION, _autocast(torch.float16), _why_not_cuda)
 FP16 = Change(
     "fp16", "mixed", PRECISION, lambda model, _: Converted(model, torch.float16), _why_not_cuda
