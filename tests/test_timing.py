@@ -1,6 +1,7 @@
 """Calls are timed in turns, and ratios have honest bounds."""
 
 import gc
+import itertools
 import random
 import time
 
@@ -30,6 +31,34 @@ def test_short_calls_are_repeated_until_a_clock_can_tell() -> None:
     taken = time_in_turns({"a": call}, seconds=0.05)
     assert count > 1000 * len(taken["a"]) / 10
     assert max(taken["a"]) < 1e-4
+
+
+def test_settled_calls_rest_and_warm_up_before_each_turn() -> None:
+    made: list[tuple[str, float]] = []
+
+    def call(name: str) -> None:
+        made.append((name, time.perf_counter()))
+        time.sleep(0.006)
+
+    calls = {name: lambda name=name: call(name) for name in "ab"}
+    taken = time_in_turns(calls, seconds=0, is_settled=True)
+    assert len(taken["a"]) == 6
+    turns = [list(each) for _, each in itertools.groupby(made, key=lambda one: one[0])][2:]
+    assert min(map(len, turns)) >= 4  # three that do not count, and one that does
+    pauses = [after[0][1] - before[-1][1] for before, after in itertools.pairwise(turns)]
+    assert pauses and min(pauses) >= 0.02
+
+
+def test_long_calls_are_not_made_for_nothing() -> None:
+    count = 0
+
+    def call() -> None:
+        nonlocal count
+        count += 1
+        time.sleep(0.11)
+
+    time_in_turns({"a": call}, seconds=0, is_settled=True)
+    assert count == 2 + 6
 
 
 def test_the_device_is_waited_for_before_and_behind() -> None:

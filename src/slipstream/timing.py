@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 _BLOCK_S = 0.005  # a clock's own cost is nothing beside it
+_REST_S = 0.02  # threads of OpenMP spin for less, on cores that others need
+_WARM_S = 0.02  # a scheduler takes that long to spread threads that were woken
+_LONG_S = 0.1  # for such a call this is no matter
 _LEAST_ROUNDS = 6
 _MOST_ROUNDS = 400
 _DRAWS = 1000
@@ -36,12 +39,15 @@ class Ratio:
 
 
 def time_in_turns(
-    calls: Mapping[str, Call], *, seconds: float, wait: Call | None = None, seed: int = 0
-) -> dict[str, list[float]]:
+    calls: Mapping[str, Call], *, seconds: float, wait: Call | None = None,
+    is_settled: bool = False, seed: int = 0,
+) -> dict[str, list[float]]:  # fmt: skip
     """Seconds of one call of each, round by round, for about `seconds` altogether.
 
-    `wait` returns when the device has nothing left to do. At least six rounds are made, however
-    long they take. The garbage collector rests meanwhile.
+    `wait` returns when the device has nothing left to do. With `is_settled`, each is timed as if it
+    ran alone: there is a pause before its turn, and a few calls that do not count. Calls of several
+    libraries, each with threads of its own, are many times slower otherwise. At least six rounds
+    are made, however long they take. The garbage collector rests meanwhile.
 
     >>> found = time_in_turns({"a": lambda: sum(range(99)), "b": lambda: None}, seconds=0.1)
     >>> sorted(found), len(found["a"]) == len(found["b"]) >= 6
@@ -49,7 +55,8 @@ def time_in_turns(
     """
     own = random.Random(seed)  # not the caller's
     order = list(calls)
-    repeats = {name: _repeats(calls[name], wait) for name in order}
+    lasts = {name: _lasts(calls[name], wait, is_settled) for name in order}
+    repeats = {name: max(1, math.ceil(_BLOCK_S / lasts[name])) for name in order}
     taken: dict[str, list[float]] = {name: [] for name in order}
     collects = gc.isenabled()
     gc.disable()
@@ -60,6 +67,8 @@ def time_in_turns(
                 break
             own.shuffle(order)
             for name in order:
+                if is_settled:
+                    _settle(calls[name], lasts[name])
                 taken[name].append(_block_s(calls[name], repeats[name], wait))
     finally:
         if collects:
@@ -95,10 +104,19 @@ def least_gain(noise: Ratio) -> float:
     return 1 + max(_LEAST_GAIN, noise.high - 1, 1 - noise.low)
 
 
-def _repeats(call: Call, wait: Call | None) -> int:
-    """Calls that fill a block; the first of them may still be warming up."""
-    _block_s(call, 1, wait)
-    return max(1, math.ceil(_BLOCK_S / max(_block_s(call, 1, wait), 1e-7)))
+def _lasts(call: Call, wait: Call | None, is_settled: bool) -> float:
+    """Seconds of a call, once it is warm."""
+    first = _block_s(call, 1, wait)
+    if is_settled:
+        _settle(call, first)
+    return max(_block_s(call, 1, wait), 1e-7)
+
+
+def _settle(call: Call, lasts: float) -> None:
+    time.sleep(_REST_S)
+    start = time.perf_counter()
+    while lasts < _LONG_S and time.perf_counter() - start < _WARM_S:
+        call()
 
 
 def _block_s(call: Call, repeats: int, wait: Call | None) -> float:

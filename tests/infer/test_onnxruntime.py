@@ -132,7 +132,7 @@ def test_threads_are_as_many_as_torch_takes_and_do_not_spin() -> None:
 
 
 def test_a_model_that_cannot_be_exported_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    only(monkeypatch, engines=(ONNXRUNTIME,))
+    only(monkeypatch, quick=(ONNXRUNTIME,))
     found = slipstream.optimize_model(Branching(), torch.randn(3, 4), budget_s=60)
     row = next(row for row in found.rows if row.name == "onnxruntime")
     assert (row.state, row.why) == (
@@ -143,7 +143,15 @@ def test_a_model_that_cannot_be_exported_is_a_row(monkeypatch: pytest.MonkeyPatc
 
 def only(monkeypatch: pytest.MonkeyPatch, **stages: Any) -> None:
     """A search of these changes alone, that does not measure for long."""
-    for name in ("ENGINES", "PRECISIONS", "QUANTIZED", "LAYOUTS", "LIBRARIES"):
+    for name in (
+        "QUICK",
+        "COMPILED",
+        "PRECISIONS",
+        "QUICKLY_QUANTIZED",
+        "QUANTIZED",
+        "LAYOUTS",
+        "LIBRARIES",
+    ):
         monkeypatch.setattr(known, name, stages.get(name.lower(), ()))
     monkeypatch.setattr(search, "thread_counts", list)
     monkeypatch.setattr(search, "_FINAL_S", 0.5)
@@ -164,7 +172,7 @@ def task_of(model: nn.Module, batches: int = 9) -> list[tuple[torch.Tensor, torc
 def test_int8_is_calibrated_with_the_data_and_judged_by_the_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    only(monkeypatch, engines=(ONNXRUNTIME,), quantized=(ONNXRUNTIME_INT8,))
+    only(monkeypatch, quick=(ONNXRUNTIME,), quickly_quantized=(ONNXRUNTIME_INT8,))
     torch.manual_seed(0)
     model = resnet(16, 1).eval()
     found = slipstream.optimize_model(

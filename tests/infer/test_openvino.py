@@ -175,7 +175,8 @@ def test_a_batch_of_nothing_harms_nobody() -> None:
 
 @pytest.mark.slow
 def test_it_is_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "ENGINES", (OPENVINO,))
+    monkeypatch.setattr(known, "QUICK", (OPENVINO,))
+    monkeypatch.setattr(known, "COMPILED", ())
     monkeypatch.setattr(known, "PRECISIONS", (OPENVINO_BF16, OPENVINO_F16))
     monkeypatch.setattr(known, "LAYOUTS", ())
     monkeypatch.setattr(search, "thread_counts", list)

@@ -46,9 +46,16 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """A search that knows these engines alone."""
 
     def know(*engines: Change) -> None:
-        for name in ("LAYOUTS", "LIBRARIES", "PRECISIONS", "QUANTIZED"):
+        for name in (
+            "LAYOUTS",
+            "LIBRARIES",
+            "COMPILED",
+            "PRECISIONS",
+            "QUICKLY_QUANTIZED",
+            "QUANTIZED",
+        ):
             monkeypatch.setattr(known, name, ())
-        monkeypatch.setattr(known, "ENGINES", engines)
+        monkeypatch.setattr(known, "QUICK", engines)
         monkeypatch.setattr("slipstream.infer.search.thread_counts", list)
         monkeypatch.setattr("slipstream.infer.search._FINAL_S", 1.5)
 
@@ -342,13 +349,13 @@ def test_one_that_hangs_is_a_row() -> None:
     import time, torch, slipstream
     from slipstream.infer import known, search
     from tests.infer.test_optimize import EXAMPLE, Slow, engine, faster, row
-    known.LAYOUTS = known.PRECISIONS = ()
+    known.LAYOUTS = known.COMPILED = known.PRECISIONS = ()
     search.thread_counts = lambda: []
     search._FINAL_S = 1.0
     def hangs(model):
         while True:
             time.sleep(0.01)
-    known.ENGINES = (engine("quick", faster), engine("hangs", hangs))
+    known.QUICK = (engine("quick", faster), engine("hangs", hangs))
     found = slipstream.optimize_model(Slow(), EXAMPLE, budget_s=25)
     print(found.name, row(found, "hangs").state, row(found, "hangs").why)
     """

@@ -264,7 +264,14 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A search with these changes alone, and short."""
 
     def limit(*changes: Change) -> None:
-        for stage in ("ENGINES", "PRECISIONS", "LAYOUTS", "LIBRARIES"):
+        for stage in (
+            "QUICK",
+            "COMPILED",
+            "PRECISIONS",
+            "QUICKLY_QUANTIZED",
+            "LAYOUTS",
+            "LIBRARIES",
+        ):
             monkeypatch.setattr(known, stage, ())
         monkeypatch.setattr(known, "QUANTIZED", changes)
         monkeypatch.setattr(search, "thread_counts", list)

@@ -13,12 +13,16 @@ from slipstream.infer.changes import (
     torchao,
 )
 
-# Those that are made in no time come first: a budget may end at any of them.
-ENGINES: tuple[Change, ...] = (
+# Made in no time: a budget may end at any of the others.
+QUICK: tuple[Change, ...] = (
     compiled.CUDA_GRAPH,
     compiled.TORCHSCRIPT,
     openvino.OPENVINO,
     onnxruntime.ONNXRUNTIME,
+    onnxruntime.ONNXRUNTIME_ALONE,
+    openvino.OPENVINO_ALONE,
+)
+COMPILED: tuple[Change, ...] = (
     compiled.COMPILE,
     compiled.FREEZING,
     compiled.CUDA_GRAPHS,
@@ -37,9 +41,9 @@ PRECISIONS: tuple[Change, ...] = (
     openvino.OPENVINO_BF16,
     openvino.OPENVINO_F16,
 )
+QUICKLY_QUANTIZED: tuple[Change, ...] = (openvino.OPENVINO_INT8, onnxruntime.ONNXRUNTIME_INT8)
 QUANTIZED: tuple[Change, ...] = (
     pt2e.INT8_STATIC,
-    onnxruntime.ONNXRUNTIME_INT8,
     torchao.INT8_DYNAMIC,
     pt2e.INT8_DYNAMIC,
     torchao.INT8_WEIGHTS,
@@ -50,5 +54,5 @@ LIBRARIES: tuple[Change, ...] = (around.WITHOUT_ONEDNN,)
 
 def all_changes() -> dict[str, Change]:
     """By name."""
-    changes = (*LAYOUTS, *LIBRARIES, *ENGINES, *PRECISIONS, *QUANTIZED)
+    changes = (*LAYOUTS, *LIBRARIES, *QUICK, *COMPILED, *PRECISIONS, *QUICKLY_QUANTIZED, *QUANTIZED)
     return {change.name: change for change in changes}

@@ -27,14 +27,20 @@ from slipstream.memory import peak_of
 from slipstream.timing import Ratio, least_gain, ratio_of, time_in_turns
 
 _log = logging.getLogger("slipstream.infer")
-_SCREEN_S = 0.4
+_SCREEN_S = 0.6
 _NEAR = 1.3  # times the fastest: still a finalist
 _HOPELESS = 5.0  # times slower than the model
 _MOST_FINALISTS = 5
 _FINAL_S = 8.0
 _LEAST_LEFT_S = 5.0
 # Of the time that is left then: who admits fewer bits wants them to be tried.
-_FOR_ENGINES: dict[Kind, float] = {"exact": 1.0, "mixed": 0.6, "lossy": 0.4}
+_FOR_COMPILERS: dict[Kind, float] = {"exact": 1.0, "mixed": 0.6, "lossy": 0.5}
+
+_WON: dict[Kind, str] = {
+    "exact": "the fastest with the same answers",
+    "mixed": "the fastest with the same answers in fewer bits",
+    "lossy": "the fastest that does the task as well",
+}
 
 
 @dataclass
@@ -73,19 +79,27 @@ class Search:
         base = self._best([base, *around])
         around = self._stage([base.plus(threads(count)) for count in thread_counts()])
         base = self._best([base, *around])
+        engines = self._stage([base.plus(change) for change in known.QUICK])
+        self._with_fewer_bits(base, engines, known.QUICKLY_QUANTIZED)
         whole, now = self.until, time.monotonic()
-        self.until = now + _FOR_ENGINES[self.admitted] * max(0.0, whole - now)
-        engines = self._stage([base.plus(change) for change in known.ENGINES])
+        self.until = now + _FOR_COMPILERS[self.admitted] * max(0.0, whole - now)
+        engines += self._stage([base.plus(change) for change in known.COMPILED])
         engines += self._again(engines, plain)
         self.until = whole
+        self._with_fewer_bits(base, engines, known.QUANTIZED)
+        return self._finish()
+
+    def _with_fewer_bits(
+        self, base: Variant, engines: list[Variant], quantized: Sequence[Change]
+    ) -> None:
+        """On the best so far, which is another one the second time."""
         tried = sorted([base, *engines], key=self._ms)
         for change in known.PRECISIONS:
             if self._try(base.plus(change)).state != "slower":
                 self._stage(_on_the_best(tried, change))
         if self.task is not None:
-            for change in known.QUANTIZED:
+            for change in quantized:
                 self._stage(_on_the_best(tried, change))
-        return self._finish()
 
     def _again(self, engines: list[Variant], layouts: list[Variant]) -> list[Variant]:
         """The best engine on the layouts that were not the best without it."""
@@ -186,7 +200,7 @@ class Search:
         counted, count = _counting(self._call(model))
         before = used_mb(device)
         calls = {"model": self._call(self.subject.model), "variant": counted}
-        taken = time_in_turns(calls, seconds=_SCREEN_S, wait=self.subject.wait())
+        taken = self._in_turns(calls, _SCREEN_S)
         grown = used_mb(device) - before
         row.speed = ratio_of(taken["model"], taken["variant"])
         row.ms = 1e3 * statistics.median(taken["variant"])
@@ -194,6 +208,10 @@ class Search:
             return "was compiled again while it was timed"
         row.peak_mb = peak_of(counted, device).mb
         return kept_by_calls(counted, count(), grown, device)
+
+    def _in_turns(self, calls: dict[str, Callable[[], object]], seconds: float) -> Any:
+        wait = self.subject.wait()
+        return time_in_turns(calls, seconds=seconds, wait=wait, is_settled=wait is None)
 
     def _call(self, model: Any) -> Callable[[], object]:
         """Calls with inputs that take turns, so that none is the one that is in a cache."""
@@ -228,7 +246,7 @@ class Search:
         calls = own | {name: self._call(self.built[name]) for name in names}
         _log.info("the fastest of them, in turns")
         with quietly():
-            taken = time_in_turns(calls, seconds=_FINAL_S, wait=self.subject.wait())
+            taken = self._in_turns(calls, _FINAL_S)
         noise = ratio_of(taken["model"], taken["again"])
         least = least_gain(noise)
         for name in names:
@@ -257,7 +275,7 @@ class Search:
                 continue
             if name == won:
                 row.state = "won"
-                row.why = "the fastest with the same answers"
+                row.why = _WON[row.kind]
             elif KINDS.index(row.kind) > KINDS.index(self.admitted):
                 row.why = f"not admitted: accuracy={row.kind!r} would"
             elif name not in finalists and row.speed is not None and row.speed.low > least:

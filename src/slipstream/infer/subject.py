@@ -63,4 +63,8 @@ def copied(model: torch.nn.Module) -> torch.nn.Module:
     for tensor in made.parameters():
         tensor.grad = None
         tensor.requires_grad_(False)
+    for part in made.modules():
+        if isinstance(part, torch.nn.RNNBase):
+            # On a GPU they are copied one by one, and cuDNN gathers them again in every call.
+            part.flatten_parameters()
     return made

@@ -7,7 +7,7 @@ from torch import nn
 
 from slipstream.infer.change import ENGINE, Change
 from slipstream.infer.elsewhere.engine import elsewhere, quantized_elsewhere, threads
-from slipstream.infer.elsewhere.needs import why_not
+from slipstream.infer.elsewhere.needs import why_no_calibration, why_not, why_one_already
 from slipstream.infer.elsewhere.runtimes import Runtime
 from slipstream.infer.subject import Subject
 
@@ -18,6 +18,10 @@ def _float32(model: nn.Module, subject: Subject) -> nn.Module:
     return elsewhere(model, subject, Runtime("onnxruntime", threads()), tolerance=0.01)
 
 
+def _on_one_thread(model: nn.Module, subject: Subject) -> nn.Module:
+    return elsewhere(model, subject, Runtime("onnxruntime", 1), tolerance=0.01)
+
+
 def _int8(model: nn.Module, subject: Subject) -> nn.Module:
     return quantized_elsewhere(model, subject, Runtime("onnxruntime", threads()), tolerance=0.5)
 
@@ -26,11 +30,17 @@ def _why_not(subject: Subject) -> str | None:
     return why_not(subject, *_PACKAGES)
 
 
+def _why_not_one(subject: Subject) -> str | None:
+    return why_one_already() or _why_not(subject)
+
+
 def _why_no_int8(subject: Subject) -> str | None:
-    if not subject.calibration:
-        return "there is no data to calibrate with: a third of at least three batches is"
-    return _why_not(subject)
+    return why_no_calibration(subject) or _why_not(subject)
 
 
 ONNXRUNTIME = Change("onnxruntime", "exact", ENGINE, _float32, _why_not, builds_on=())
+# A call of a tenth of a millisecond is over before a second thread wakes.
+ONNXRUNTIME_ALONE = Change(
+    "onnxruntime on 1 thread", "exact", ENGINE, _on_one_thread, _why_not_one, builds_on=()
+)
 ONNXRUNTIME_INT8 = Change("onnxruntime int8", "lossy", ENGINE, _int8, _why_no_int8, builds_on=())

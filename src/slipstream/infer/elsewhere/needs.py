@@ -2,6 +2,8 @@
 
 import importlib.util
 
+import torch
+
 from slipstream.infer.subject import Subject
 
 
@@ -16,4 +18,16 @@ def why_not(subject: Subject, *packages: str) -> str | None:
         return f"{' and '.join(missing)} {are} not installed: {line}"
     if subject.device.type != "cpu":
         return "the model is not on the CPU"
+    return None
+
+
+def why_one_already() -> str | None:
+    """What is built for one thread is what torch's number of threads gives, if that is one."""
+    return "torch takes one thread already" if torch.get_num_threads() == 1 else None
+
+
+def why_no_calibration(subject: Subject) -> str | None:
+    """Ranges of activations have to be seen."""
+    if not subject.calibration:
+        return "there is no data to calibrate with: a third of at least three batches is"
     return None

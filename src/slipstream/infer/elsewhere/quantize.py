@@ -15,17 +15,18 @@ def quantize(file: Path, made: Path, calibration: Path) -> None:
     were seen with the calibration data.
     """
     tools = import_module("onnxruntime.quantization")
-    prepared = made.with_suffix(".prepared.onnx")
+    prepared, partial = made.with_suffix(".prepared.onnx"), made.with_suffix(".partial.onnx")
     tools.quant_pre_process(str(file), str(prepared))
     activations, reduce_range = types_for(platform.machine(), cpu_flags())
     tools.quantize_static(
-        str(prepared), str(made), _Reader(prepared, list(load_lists(calibration).values())),
+        str(prepared), str(partial), _Reader(prepared, list(load_lists(calibration).values())),
         quant_format=tools.QuantFormat.QDQ, activation_type=tools.QuantType[activations],
         weight_type=tools.QuantType.QInt8, per_channel=True, reduce_range=reduce_range,
     )  # fmt: skip
     prepared.unlink()
-    if not any(node.op_type == "QuantizeLinear" for node in _graph_of(made).node):
+    if not any(node.op_type == "QuantizeLinear" for node in _graph_of(partial).node):
         raise ValueError("nothing in the model could be quantized")
+    partial.rename(made)  # there is a whole file, or none
 
 
 def types_for(machine: str, flags: frozenset[str]) -> tuple[str, bool]:
