@@ -61,6 +61,7 @@ def sample_page(**changes: Any) -> PageView:
             "schema": "slipstream.report/1",
             "verdict": "The GPU waits for data two thirds of the time: two workers decode pictures"
             " at a quarter of the speed that it can take them.",
+            "notes": ["Other programs took 0.9 of 8 cores meanwhile."],
             "step_ms": step_ms,
             "ceiling_ms": 46.2,
             "parts": {"wait for data": wait, **compute, **sync},

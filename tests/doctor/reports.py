@@ -29,6 +29,7 @@ def report(step_ms: float = 41.2, *, spread_ms: float = 0.5, **changes: Any) -> 
     values = {
         "schema": "slipstream.report/1",
         "verdict": f"A step takes {step_ms:.1f} ms.",
+        "notes": [],
         "script": "train.py",
         "clock": "host",
         "step_ms": step_ms,

@@ -52,3 +52,18 @@ def test_without_a_step_the_verdict_says_how_it_ended(ended: str, said: str) -> 
 )
 def test_the_verdict_is_a_plain_sentence(changes: dict[str, Any], said: str) -> None:
     assert make_report(made_case(**changes).capture)["verdict"] == said
+
+
+def test_what_speaks_against_the_numbers_is_said() -> None:
+    capture = made_case(wait_ms=10).capture
+    assert make_report(capture)["notes"] == []
+    capture.ended = "interrupted"
+    capture.settings["used"] = {"own": 1.1, "others": 0.9, "cores": 2.0}
+    assert make_report(capture)["notes"] == [
+        "The script was interrupted: this is what was seen until then.",
+        "Other programs took 0.9 of 2 cores meanwhile: times to rely on need a run alone.",
+    ]
+    few = made_case(wait_ms=10).capture
+    few.spans = few.spans[:20]
+    (note,) = make_report(few)["notes"]
+    assert note.startswith("Only ") and "steps were seen" in note

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from slipstream.errors import UsageError
 from slipstream.infer.change import Change, Variant
 from slipstream.infer.changes import compiled
 from slipstream.infer.inputs import inputs_of
@@ -42,6 +43,14 @@ def test_ahead_of_time_takes_other_shapes_as_the_model_does(subject: Subject) ->
 @pytest.mark.filterwarnings("ignore")
 def test_torchscript(subject: Subject) -> None:
     made = Variant().plus(compiled.TORCHSCRIPT).build(subject)
+    torch.testing.assert_close(made(EXAMPLE), subject.model(EXAMPLE), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_that_would_reach_nothing_are_refused(subject: Subject) -> None:
+    made = Variant().plus(compiled.TORCHSCRIPT).build(subject)
+    with pytest.raises(UsageError, match="constants of what was compiled"):
+        made.load_state_dict(made.state_dict())
     torch.testing.assert_close(made(EXAMPLE), subject.model(EXAMPLE), rtol=1e-3, atol=1e-4)
 
 

@@ -16,7 +16,12 @@ from torch import nn
 import slipstream
 from slipstream.infer import known, search
 from slipstream.infer.calibration import record_calls
-from slipstream.infer.changes.onnxruntime import ONNXRUNTIME, ONNXRUNTIME_INT8
+from slipstream.infer.changes.onnxruntime import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_ALONE,
+    ONNXRUNTIME_INT8,
+)
+from slipstream.infer.changes.openvino import OPENVINO_INT8
 from slipstream.infer.elsewhere.engine import Elsewhere
 from slipstream.infer.elsewhere.process import RuntimeFailed
 from slipstream.infer.inputs import Inputs
@@ -141,6 +146,18 @@ def test_a_model_that_cannot_be_exported_is_a_row(monkeypatch: pytest.MonkeyPatc
     )
 
 
+def test_one_thread_is_another_variant_only_where_there_are_more() -> None:
+    own = subject("lstm")
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert ONNXRUNTIME_ALONE.why_not(own) == "torch takes one thread already"
+        torch.set_num_threads(2)
+        assert ONNXRUNTIME_ALONE.why_not(own) is None
+    finally:
+        torch.set_num_threads(threads)
+
+
 def only(monkeypatch: pytest.MonkeyPatch, **stages: Any) -> None:
     """A search of these changes alone, that does not measure for long."""
     for name in (
@@ -172,7 +189,8 @@ def task_of(model: nn.Module, batches: int = 9) -> list[tuple[torch.Tensor, torc
 def test_int8_is_calibrated_with_the_data_and_judged_by_the_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    only(monkeypatch, quick=(ONNXRUNTIME,), quickly_quantized=(ONNXRUNTIME_INT8,))
+    int8_changes = (OPENVINO_INT8, ONNXRUNTIME_INT8)
+    only(monkeypatch, quick=(ONNXRUNTIME, ONNXRUNTIME_ALONE), quickly_quantized=int8_changes)
     torch.manual_seed(0)
     model = resnet(16, 1).eval()
     found = slipstream.optimize_model(
@@ -182,10 +200,12 @@ def test_int8_is_calibrated_with_the_data_and_judged_by_the_task(
     rows = {row.name: row for row in found.rows}
     assert rows["onnxruntime"].state in ("won", "passed", "slower"), rows["onnxruntime"].why
     assert rows["onnxruntime"].error < 1e-5
-    int8 = rows["onnxruntime int8"]
-    assert int8.state in ("won", "passed", "slower"), int8.why
-    assert 1e-4 < int8.error < 0.1
-    assert int8.kind == "lossy"
+    assert rows["onnxruntime on 1 thread"].error < 1e-5
+    for name in ("openvino int8", "onnxruntime int8"):
+        int8 = rows[name]
+        assert int8.state in ("won", "passed", "slower"), int8.why
+        assert 1e-4 < int8.error < 0.1
+        assert int8.kind == "lossy"
 
 
 def test_int8_needs_data_and_something_to_quantize() -> None:

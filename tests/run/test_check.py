@@ -22,7 +22,7 @@ def test_one_run_is_compared_bit_for_bit() -> None:
     assert reference.fault(trace("abcd", [1.0, 0.5, 3.0])) is None  # came further
     assert "batch 2" in str(reference.fault(trace("aXc", [1.0, 0.5])))
     assert "backward pass 2" in str(reference.fault(trace("abc", [1.0, 0.5000001])))
-    assert reference.compared(trace("ab", [1.0])) == "2 batches and 1 losses are equal, bit for bit"
+    assert reference.compared(trace("ab", [1.0])) == "2 batches and 1 loss are equal, bit for bit"
 
 
 def test_where_runs_of_the_script_differ_batches_are_still_compared() -> None:
@@ -31,8 +31,8 @@ def test_where_runs_of_the_script_differ_batches_are_still_compared() -> None:
     assert reference.fault(trace("abY", [1.05, 0.45])) is None
     assert "batch 2" in str(reference.fault(trace("aYc", [1.0, 0.5])))
     said = reference.compared(trace("abY", [1.05, 0.45]))
-    assert "2 batches and 0 losses are equal" in said
-    assert "1 batches differ between runs of the script itself" in said
+    assert "2 batches are equal" in said
+    assert "1 batch differs between runs of the script itself" in said
     assert "2 losses are as near to those of the script as its own 2 runs" in said
 
 
@@ -109,7 +109,7 @@ def test_batches_that_cannot_be_read_are_nobodys_fault() -> None:
     assert Reference((one,)).fault(other) is None
     assert Reference((one,)).agrees
     said = Reference((one,)).compared(other)
-    assert said == "1 batches and 0 losses are equal, bit for bit; 1 batches could not be read"
+    assert said == "1 batch is equal, bit for bit; 1 batch could not be read"
     # A fix that makes it so is at fault.
     read = Trace(batches=[(0, "b"), (0, "a")])
     assert "batch 1" in str(Reference((read,)).fault(one))

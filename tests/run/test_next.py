@@ -83,3 +83,16 @@ def test_the_end_of_a_run_says_all_of_it() -> None:
     outcome.rank = 1
     print_outcome(outcome, console)
     assert console.export_text().count("next") == 0
+
+
+def test_fixes_that_are_skipped_for_the_same_reason_share_a_row() -> None:
+    skipped = [FixOutcome(name, "N", "skipped", "not faster") for name in ("tf32", "autocast")]
+    outcome = Outcome(
+        "train.py", [FixOutcome("zero-grad", "E", "applied", "why"), *skipped], "",
+        speed=Speed(50.0, 100.0, 1.8, 2.2), steps_per_s=60.0,
+    )  # fmt: skip
+    console = Console(record=True, width=120)
+    print_outcome(outcome, console)
+    said = console.export_text()
+    assert "tf32, autocast" in said and said.count("not faster") == 1
+    assert "this run 60.00 steps/s: less than in its trial" in said

@@ -111,9 +111,9 @@ def test_where_warnings_are_errors_fixes_are_undone_and_the_script_goes_on(
 def test_a_fix_that_had_nothing_to_do_says_so(tmp_path: Path) -> None:
     """Samples are no rows, and there are no workers."""
     (idle,) = run(tmp_path, 0, ["fast-loader"], []).fixes
-    assert (idle.state, idle.notes) == ("applied", ["nothing to do in this run"])
+    assert (idle.state, idle.why) == ("skipped", "there was nothing to do for it in this run")
     (busy,) = run(tmp_path, 2, ["fast-loader"], []).fixes
-    assert "shared memory" in busy.notes[0] and "nothing to do" not in " ".join(busy.notes)
+    assert "shared memory" in busy.notes[0] and busy.state == "applied"
 
 
 def test_what_was_tried_comes_back(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from slipstream.launch import Target
 from slipstream.run import trials
+from slipstream.run.apply import FIXES
 from slipstream.run.choose import Wish
 from slipstream.run.ranks import Ranks
 from slipstream.run.trace import Trace
@@ -42,3 +43,38 @@ def test_a_second_trial_is_judged_like_the_first(
     tried._run_as_it_is()
     found = tried._judge(["some-fix"])[1]
     assert found is None if fault is None else fault in str(found)
+
+
+class Crowd:
+    def facts(self) -> dict[str, float]:
+        return {"own": 1.2, "others": 0.8, "cores": 2.0}
+
+
+@pytest.mark.parametrize("is_crowded", [False, True])
+def test_in_a_crowd_the_script_is_timed_on_both_sides(
+    is_crowded: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """The machine gets slower: its first run alone would say that fixes do harm."""
+    runs = iter([trial(0.1), trial(0.2)])
+
+    def try_out(target: Any, *, fixes: Any = (), **options: Any) -> Trial:
+        return trial(0.1) if fixes else next(runs)
+
+    monkeypatch.setattr(trials, "try_out", try_out)
+    tried = trials.Trials(Target("train.py"), Wish(), 0, tmp_path, lambda line: None, Ranks())
+    if is_crowded:
+        monkeypatch.setattr(tried, "_others", Crowd())
+    else:
+        monkeypatch.setattr(tried._others, "facts", lambda: None)
+    tried._proved([next(fix for fix in FIXES if fix.kind == "E")])
+    speed = tried._tried.speed
+    assert speed is not None
+    if is_crowded:
+        assert speed.ratio == pytest.approx(1.5)
+        assert speed.low < 1.4 and speed.high > 1.6
+        assert tried._tried.warnings == [
+            "other programs took 0.8 of 2 cores meanwhile: times are rough"
+        ]
+    else:
+        assert speed.ratio == pytest.approx(1.0)
+        assert tried._tried.warnings == []

@@ -58,7 +58,7 @@ def test_a_script_runs_once_with_its_fixes_and_its_own_exit_code(tmp_path: Path)
     kept = state_of(result, "kept-memory") == "applied"
     assert ("MIMALLOC_PURGE_DELAY" in done.stdout) is kept
     assert "SLIPSTREAM_TRIED" not in done.stdout
-    assert result["warnings"] == []  # the run itself was as its trials
+    assert not [line for line in result["warnings"] if "cores meanwhile" not in line]
     assert (tmp_path / "written.txt").read_text() == "once"
     assert state_of(result, "zero-grad") == "applied", result["fixes"]
     assert "are equal, bit for bit" in result["checked"]
@@ -106,7 +106,7 @@ def test_a_script_whose_own_runs_differ_is_compared_where_they_do_not(tmp_path: 
     assert done.returncode == 0, done.stderr
     assert state_of(result, "zero-grad") in ("applied", "undone")  # slower by chance
     if state_of(result, "zero-grad") == "applied":
-        assert "24 batches and 0 losses are equal, bit for bit" in result["checked"]
+        assert "24 batches are equal, bit for bit" in result["checked"]
         assert "as near to those of the script as its own" in result["checked"]
     else:
         why = next(entry["why"] for entry in result["fixes"] if entry["fix"] == "zero-grad")

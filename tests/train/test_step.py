@@ -270,12 +270,31 @@ def test_what_loss_fn_gives_is_checked() -> None:
         ({"micro_batch": 0}, "micro_batch is 0"),
         ({"clip_norm": 0.0}, "clip_norm is 0.0"),
         ({"ema": 1.0}, "ema is 1.0"),
+        ({"micro_batch": "x"}, "micro_batch is 'x'"),
+        ({"clip_norm": "a"}, "clip_norm is 'a'"),
+        ({"ema": "a"}, "ema is 'a'"),
     ],
 )
 def test_options_are_checked(options: Any, words: str) -> None:
     model = net()
     with pytest.raises(UsageError, match=words):
         TrainStep(model, sgd(model), cross_entropy, **options)
+
+
+def test_what_a_step_is_made_of_is_checked() -> None:
+    model = net()
+    with pytest.raises(UsageError, match="model is a int"):
+        TrainStep(3, sgd(model), cross_entropy)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="optimizer is a int"):
+        TrainStep(model, 3, cross_entropy)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="loss_fn is a int"):
+        TrainStep(model, sgd(model), 3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="LBFGS computes the loss several times"):
+        TrainStep(model, torch.optim.LBFGS(model.parameters()), cross_entropy)
+    with pytest.raises(UsageError, match="'fused', which RMSprop is not"):
+        TrainStep(model, torch.optim.RMSprop(model.parameters()), cross_entropy, update="fused")
+    with pytest.raises(UsageError, match="SparseAdam has one way only"):
+        TrainStep(model, torch.optim.SparseAdam(model.parameters()), cross_entropy, update="loop")
 
 
 def test_flags_of_a_gpu_are_put_back() -> None:

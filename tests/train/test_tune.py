@@ -386,7 +386,11 @@ def test_switches_that_cannot_be_tried_say_why() -> None:
     [
         ({"model": 3}, "model is a int"),
         ({"optimizer": 3}, "optimizer is a int"),
+        ({"loss_fn": 3}, "loss_fn is a int"),
         ({"batches": []}, "no batches"),
+        ({"batches": 5}, "batches is a int; expected a list or a loader"),
+        ({"budget_s": "a"}, "budget_s is 'a'"),
+        ({"micro_batch": "x"}, "micro_batch is 'x'"),
         ({"accuracy": "lossy"}, "accuracy is 'lossy'; expected one of 'exact', 'mixed'"),
         ({"budget_s": -1.0}, "budget_s is -1.0"),
         ({"only": ["faster"]}, r"only has \['faster'\]; expected some of \['fused'"),

@@ -22,6 +22,7 @@ export function header(page: Page): HTMLElement {
       themeButton(),
     ),
     h("h1", {}, report.verdict),
+    ...report.notes.map((note) => h("p", { class: "caution" }, note)),
     h("dl", { class: "facts" }, ...facts(page)),
   );
 }

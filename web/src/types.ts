@@ -26,6 +26,7 @@ export interface Finding {
 export interface Report {
   schema: string;
   verdict: string;
+  notes: string[];
   step_ms: number;
   ceiling_ms: number | null;
   parts: Record<string, number>;

@@ -114,8 +114,11 @@ def _print(outcome: "Outcome", target: "Target", folder: Path, console: "Console
     from slipstream.run.diff.suggest import print_suggestions
     from slipstream.run.text import print_outcome
 
-    if not outcome.fixes and not outcome.warnings:
-        return  # nothing was chosen from, which was said
+    if not outcome.fixes:
+        # Nothing was chosen from. That was said; a script that fails has the last word.
+        if outcome.warnings and not outcome.exit_code:
+            console.print(f"slipstream: {outcome.warnings[0]}", style="dim", markup=False)
+        return
     print_outcome(outcome, console)
     if not int(os.environ.get("RANK", "0")):
         print_suggestions(outcome, target, folder, console)

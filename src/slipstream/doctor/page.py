@@ -25,8 +25,8 @@ def page_of(capture: Capture, report: dict[str, Any]) -> PageView:
     begin = shown[0].host[0] if shown else 0
     end = shown[-1].host[1] if shown else 0
     report_keys = (
-        "schema", "verdict", "step_ms", "ceiling_ms", "parts", "findings", "healthy", "overhead",
-        "machine",
+        "schema", "verdict", "notes", "step_ms", "ceiling_ms", "parts", "findings", "healthy",
+        "overhead", "machine",
     )  # fmt: skip
     return {
         "report": {key: report[key] for key in report_keys},  # type: ignore[typeddict-item]

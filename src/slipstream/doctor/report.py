@@ -8,6 +8,7 @@ from typing import Any
 
 from slipstream.doctor.attribute import LOADING, UNATTRIBUTED, Attribution, attribute
 from slipstream.doctor.capture import Capture, Rung
+from slipstream.doctor.crowd import crowded
 from slipstream.doctor.finding import Finding
 from slipstream.doctor.page import storage_view
 from slipstream.doctor.rules import all_rules
@@ -19,6 +20,7 @@ from slipstream.run.cures import CURES, NUMERIC
 SCHEMA = "slipstream.report/1"
 _UNSEEN = {"error": "failed", "interrupted": "was interrupted"}
 _LOUD = 0.10  # of a step: from here on it decides the verdict
+_FEW_STEPS = 20
 
 
 def make_report(capture: Capture) -> dict[str, Any]:
@@ -38,6 +40,7 @@ def make_report(capture: Capture) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "verdict": _verdict(case, findings),
+        "notes": _notes(case),
         "script": capture.script,
         "began_at": capture.began_at,
         "clock": capture.clock,
@@ -130,6 +133,19 @@ def quoted(script: str) -> str:
     if script.startswith("-m "):
         return f"-m {shlex.quote(script[3:])}"
     return shlex.quote(script)
+
+
+def _notes(case: Case) -> list[str]:
+    """What speaks against trusting the numbers."""
+    found = []
+    capture, steps = case.capture, len(case.attribution.steps)
+    if capture.ended == "interrupted" and steps:
+        found.append("The script was interrupted: this is what was seen until then.")
+    if 0 < steps < _FEW_STEPS:
+        found.append(f"Only {steps} steps were seen: times are rough, and shares may be others.")
+    if words := crowded(capture.settings.get("used")):
+        found.append(f"O{words[1:]}: times to rely on need a run alone.")
+    return found
 
 
 def _verdict(case: Case, findings: list[Finding]) -> str:

@@ -73,6 +73,8 @@ def print_report(report: dict[str, Any], console: Console, *, page: str | None =
     """Verdict, parts, the dearest findings, what was not found, what to do next."""
     report = _shown(report)
     _print(Text(report["verdict"], style="bold"), console)
+    for note in report.get("notes", ()):
+        _print(Text(note, style="yellow"), console)
     if report["step_ms"]:
         _print_waterfall(report, console)
         _print_findings(report, console)

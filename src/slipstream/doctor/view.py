@@ -49,6 +49,7 @@ class ReportView(TypedDict):
 
     schema: str
     verdict: str
+    notes: list[str]
     step_ms: float
     ceiling_ms: float | None
     parts: dict[str, float]

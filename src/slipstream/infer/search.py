@@ -80,13 +80,14 @@ class Search:
         around = self._stage([base.plus(threads(count)) for count in thread_counts()])
         base = self._best([base, *around])
         engines = self._stage([base.plus(change) for change in known.QUICK])
-        self._with_fewer_bits(base, engines, known.QUICKLY_QUANTIZED)
+        if self.admitted != "exact":
+            self._with_fewer_bits(base, engines, known.QUICKLY_QUANTIZED)
         whole, now = self.until, time.monotonic()
         self.until = now + _FOR_COMPILERS[self.admitted] * max(0.0, whole - now)
         engines += self._stage([base.plus(change) for change in known.COMPILED])
         engines += self._again(engines, plain)
         self.until = whole
-        self._with_fewer_bits(base, engines, known.QUANTIZED)
+        self._with_fewer_bits(base, engines, (*known.QUICKLY_QUANTIZED, *known.QUANTIZED))
         return self._finish()
 
     def _with_fewer_bits(

@@ -10,6 +10,7 @@ import torch
 
 from slipstream.errors import UsageError
 from slipstream.infer.inputs import Inputs
+from slipstream.recurrent import gather_weights
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,5 @@ def copied(model: torch.nn.Module) -> torch.nn.Module:
     for tensor in made.parameters():
         tensor.grad = None
         tensor.requires_grad_(False)
-    for part in made.modules():
-        if isinstance(part, torch.nn.RNNBase):
-            # On a GPU they are copied one by one, and cuDNN gathers them again in every call.
-            part.flatten_parameters()
+    gather_weights(made)
     return made

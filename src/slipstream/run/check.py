@@ -94,15 +94,22 @@ class Reference:
         read = [at for at in range(batches) if self._can_be_read(at, fixed)]
         same = sum(len({run.batches[at] for run in self._long(at)}) == 1 for at in read)
         exact = sum(reach == 0.0 for reach in self._reach[:losses])
-        parts = [f"{same} batches and {exact} losses are equal, bit for bit"]
+        counts = [
+            _count(number, what) for number, what in ((same, "batch"), (exact, "loss")) if number
+        ]
+        parts = []
+        if counts:
+            are = "is" if same + exact == 1 else "are"
+            parts.append(f"{' and '.join(counts)} {are} equal, bit for bit")
         if len(read) < batches:
-            parts.append(f"{batches - len(read)} batches could not be read")
-        if same < len(read):
-            parts.append(f"{len(read) - same} batches differ between runs of the script itself")
-        if exact < losses:
+            parts.append(f"{_count(batches - len(read), 'batch')} could not be read")
+        if (differ := len(read) - same) > 0:
+            verb = "differs" if differ == 1 else "differ"
+            parts.append(f"{_count(differ, 'batch')} {verb} between runs of the script itself")
+        if (near := losses - exact) > 0:
             parts.append(
-                f"{losses - exact} losses are as near to those of the script as its own"
-                f" {len(self.runs)} runs are to each other"
+                f"{_count(near, 'loss')} {'is' if near == 1 else 'are'} as near to those of the"
+                f" script as its own {len(self.runs)} runs are to each other"
             )
         return "; ".join(parts)
 
@@ -111,6 +118,10 @@ class Reference:
 
     def _long(self, at: int) -> list[Trace]:
         return [run for run in self.runs if at < len(run.batches)]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what if number == 1 else what + 'es'}"
 
 
 def first_difference(before: Trace, after: Trace) -> Difference | None:

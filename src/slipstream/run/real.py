@@ -75,10 +75,10 @@ class _Real:
         return outcome
 
     def _note_idle(self) -> None:
-        """Fixes that had nothing to do say so."""
+        """Fixes that had nothing to do did nothing."""
         for fix in self._tried.fixes:
             if fix.state == "applied" and fix.name in set(_TELLING) - set(self._situation.notes):
-                self._situation.note(fix.name, "nothing to do in this run")
+                fix.state, fix.why = "skipped", "there was nothing to do for it in this run"
 
     def _hear_others(self, outcome: Outcome) -> None:
         """What went otherwise for other ranks: the first waits a moment for them."""

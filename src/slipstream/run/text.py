@@ -4,8 +4,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from slipstream.run.outcome import Outcome
+from slipstream.run.outcome import FixOutcome, Outcome
 
+_AS_TRIED = 0.8
 _STYLES = {"applied": "green", "undone": "red", "skipped": "dim"}
 
 
@@ -18,9 +19,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for _ in range(4):
         table.add_column(overflow="fold")
-    for fix in sorted(outcome.fixes, key=lambda fix: list(_STYLES).index(fix.state)):
-        why = "; ".join([fix.why, *fix.notes])
-        table.add_row(fix.state, fix.name, fix.kind, escape(why), style=_STYLES[fix.state])
+    for state, names, kind, why in _rows(outcome.fixes):
+        table.add_row(state, names, kind, escape(why), style=_STYLES[state])
     console.print(table)
     console.print(f"check    {escape(outcome.checked)}")
     speed, ceiling = outcome.speed, outcome.ceiling_per_s
@@ -31,7 +31,9 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
             f" {speed.after / ceiling:.0%} of it reached"
         )
     if outcome.steps_per_s:
-        console.print(f"this run {outcome.steps_per_s:.2f} steps/s")
+        slower = speed is not None and outcome.steps_per_s < _AS_TRIED * speed.after
+        why = ": less than in its trial, which were its first steps" if slower else ""
+        console.print(f"this run {outcome.steps_per_s:.2f} steps/s{why}")
     for line in outcome.others:
         console.print(escape(line), style="yellow")
     for line in outcome.warnings:
@@ -39,6 +41,15 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     if outcome.next:
         console.print(f"next     {escape(outcome.next)}", style="bold", soft_wrap=True)
         console.print(f"         {escape(outcome.next_why)}")
+
+
+def _rows(fixes: list[FixOutcome]) -> list[tuple[str, str, str, str]]:
+    """State, names, kind and reason. Those that were skipped for the same reason share one."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for fix in sorted(fixes, key=lambda fix: list(_STYLES).index(fix.state)):
+        why = "; ".join([fix.why, *fix.notes])
+        rows.setdefault((fix.state, fix.kind, why), []).append(fix.name)
+    return [(state, ", ".join(names), kind, why) for (state, kind, why), names in rows.items()]
 
 
 def _headline(outcome: Outcome) -> str:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.doctor.capture import BACKWARD, NEXT, OPTIMIZER, Capture
+from slipstream.doctor.crowd import crowded
+from slipstream.doctor.record.others import Others
 from slipstream.errors import UsageError
 from slipstream.launch import Target
 from slipstream.run.check import Reference
@@ -43,6 +45,7 @@ class Trials:
         self._tried = Tried(seed, rank=ranks.rank)
         self._steps = STEPS
         self._runs: list[Trial] = []  # of the script as it is
+        self._others = Others()
 
     def run(self) -> tuple[Tried, Situation]:
         """Returns what is to be applied, and what the fixes were chosen by."""
@@ -107,7 +110,7 @@ class Trials:
                 assert fixed[0].trace is not None
                 reference = self._reference
                 self._tried.checked = reference.compared(fixed[0].trace)
-                self._tried.speed = self._speed(fixed)
+                self._tried.speed = self._speed_in_a_crowd(fixed) or self._speed(fixed)
                 self._tried.expected = list(reference.runs)
                 return taken
             taken = self._without_culprit(taken, fault)
@@ -154,13 +157,25 @@ class Trials:
             difference = self._reference.fault(fixed.trace)
         return None if difference is None else str(difference)
 
-    def _speed(self, fixed: list[Trial]) -> Speed | None:
-        """Of all steps of these trials, beside as many of the script as it is."""
+    def _speed(self, fixed: list[Trial], beside: int | None = None) -> Speed | None:
+        """Of all steps of these trials, `beside` so many of the script as it is: as many."""
         before, after = (
             [step for run in runs if run.trace for step in run.trace.step_seconds(WARM_UP)]
-            for runs in (self._runs[-len(fixed) :], fixed)
+            for runs in (self._runs[-(beside or len(fixed)) :], fixed)
         )
         return speed_of(before, after)
+
+    def _speed_in_a_crowd(self, fixed: list[Trial]) -> Speed | None:
+        """Where others take cores, the script as it is may have had more or less of them than with
+        the fixes: it is timed on both sides. None where nobody does.
+        """
+        words = crowded(self._others.facts())
+        if not self._any(words is not None):
+            return None
+        self._say("other programs take cores: timing it as it is once more …")
+        self._run_as_it_is()
+        self._tried.warnings.append(f"{words}: times are rough")
+        return self._speed(fixed, beside=len(fixed) + 1)
 
     def _is_slower(self, fixed: list[Trial]) -> str | None:
         """By how much, where it is hardly the machine. What does not pay is not worth a risk."""

@@ -1,7 +1,7 @@
 """What can be chosen for a training step."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from slipstream.errors import UsageError
 
@@ -35,12 +35,15 @@ class Choices:
     def __post_init__(self) -> None:
         _expect_one_of("precision", self.precision, get_args(Precision))
         _expect_one_of("update", self.update, get_args(Way))
-        if self.micro_batch is not None and self.micro_batch < 1:
-            raise UsageError(f"micro_batch is {self.micro_batch}; expected samples, 1 or more.")
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise UsageError(f"clip_norm is {self.clip_norm}; expected a norm above 0.")
-        if self.ema is not None and not 0 <= self.ema < 1:
-            raise UsageError(f"ema is {self.ema}; expected a decay such as 0.999, below 1.")
+        size, norm, decay = cast(
+            "tuple[Any, Any, Any]", (self.micro_batch, self.clip_norm, self.ema)
+        )
+        if size is not None and not (type(size) is int and size >= 1):
+            raise UsageError(f"micro_batch is {size!r}; expected samples, 1 or more.")
+        if norm is not None and not (isinstance(norm, (int, float)) and norm > 0):
+            raise UsageError(f"clip_norm is {norm!r}; expected a norm above 0.")
+        if decay is not None and not (isinstance(decay, (int, float)) and 0 <= decay < 1):
+            raise UsageError(f"ema is {decay!r}; expected a decay such as 0.999, below 1.")
 
     @property
     def name(self) -> str:

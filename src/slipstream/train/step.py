@@ -12,9 +12,10 @@ from slipstream.train.average import Average
 from slipstream.train.choices import Choices, Precision, Way
 from slipstream.train.compiled import CompiledModel
 from slipstream.train.flags import flags_of
+from slipstream.train.given import expect_parts
 from slipstream.train.layout import lay_channels_last, with_channels_last
 from slipstream.train.parts import cut, expect_cuttable
-from slipstream.train.ways import update_by
+from slipstream.train.ways import expect_way, update_by
 
 LossFn = Callable[[Any, Any], Any]  # of a model and a batch: a scalar tensor
 
@@ -63,6 +64,7 @@ class TrainStep:
             update, set_to_none, channels_last, cudnn_benchmark, own_kernels, precision, compile,
             micro_batch, clip_norm, ema,
         )  # fmt: skip
+        expect_parts(model, optimizer, loss_fn)
         self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
         if not self.parameters:
             raise UsageError("The optimizer has no parameters; expected those of the model.")
@@ -70,6 +72,7 @@ class TrainStep:
         if channels_last:
             lay_channels_last(model, optimizer)
         if update is not None:
+            expect_way(optimizer, update)
             update_by(optimizer, update)
         mode = compile if isinstance(compile, str) else None
         self._called = CompiledModel(model, mode) if compile else model

@@ -12,6 +12,7 @@ from torch import nn
 
 from slipstream.errors import UsageError
 from slipstream.infer.leaves import as_double, structure_of
+from slipstream.recurrent import gather_weights
 from slipstream.train.choices import Choices
 from slipstream.train.parts import size_of
 from slipstream.train.step import LossFn, TrainStep
@@ -106,4 +107,5 @@ def copied(
             f"({type(error).__name__}: {error}), and the caller's own are never changed. Give "
             "ones that copy.deepcopy takes."
         ) from None
+    gather_weights(own)
     return own, its

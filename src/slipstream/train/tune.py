@@ -13,6 +13,7 @@ from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.leaves import tensors_of
 from slipstream.rng import rng_as_before
 from slipstream.train.choices import Choices
+from slipstream.train.given import expect_parts
 from slipstream.train.judge import first_line
 from slipstream.train.parts import expect_cuttable
 from slipstream.train.recipe import Recipe
@@ -56,9 +57,10 @@ def tune_step(  # noqa: PLR0913  four of them say what is tuned
     >>> step(batches[0]).shape
     torch.Size([])
     """
-    given = tuple(batches)
+    expect_parts(model, optimizer, loss_fn)
+    given = _listed(batches)
     _check(model, optimizer, given, accuracy, only, budget_s)
-    as_written = micro_batch if isinstance(micro_batch, int) else None
+    as_written = None if micro_batch == "auto" else micro_batch
     written = Choices(micro_batch=as_written, clip_norm=clip_norm)
     subject = Subject(model, optimizer, loss_fn, given, written)
     if micro_batch is not None:
@@ -67,6 +69,14 @@ def tune_step(  # noqa: PLR0913  four of them say what is tuned
     with everything_as_before(model), rng_as_before(), _with_gradients():
         search = Search(subject, _first(subject), budget_s, accuracy)
         return search.run(only, sizes=micro_batch == "auto")
+
+
+def _listed(batches: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(batches)
+    except TypeError:
+        name = type(batches).__name__
+        raise UsageError(f"batches is a {name}; expected a list or a loader of them.") from None
 
 
 @contextmanager
@@ -112,20 +122,15 @@ def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _check(
     model: Any, optimizer: Any, batches: tuple[Any, ...], accuracy: Any,
-    only: Sequence[str] | None, budget_s: float,
+    only: Sequence[str] | None, budget_s: Any,
 ) -> None:  # fmt: skip
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        name = type(optimizer).__name__
-        raise UsageError(f"optimizer is a {name}; expected a torch.optim.Optimizer.")
     if not batches:
         raise UsageError("There are no batches; expected about eight to thirty real ones.")
     if accuracy not in KINDS:
         listed = ", ".join(map(repr, KINDS))
         raise UsageError(f"accuracy is {accuracy!r}; expected one of {listed}.")
-    if budget_s < 0:
-        raise UsageError(f"budget_s is {budget_s}; expected seconds, 0 or more.")
+    if not isinstance(budget_s, (int, float)) or budget_s < 0:
+        raise UsageError(f"budget_s is {budget_s!r}; expected seconds, 0 or more.")
     names = [switch.name for switch in SWITCHES]
     if unknown := [name for name in only or () if name not in names]:
         raise UsageError(f"only has {unknown}; expected some of {names}.")

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from slipstream.errors import UsageError
+
 _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 
 
@@ -41,6 +43,15 @@ def why_not(optimizer: Any, way: str) -> str | None:
     if all(group.get(way) for group in groups):
         return "it is on"
     return _why_not_parameters(groups, way)
+
+
+def expect_way(optimizer: Any, way: str) -> None:
+    """Raises `UsageError` for an optimizer that would fail in it, or ignore it."""
+    name, groups = type(optimizer).__name__, optimizer.param_groups
+    if any("foreach" not in group for group in groups):
+        raise UsageError(f"update is {way!r}, but {name} has one way only; give update=None.")
+    if way == "fused" and any("fused" not in group for group in groups):
+        raise UsageError(f"update is 'fused', which {name} is not; give 'foreach', 'loop' or None.")
 
 
 def _why_not_parameters(groups: list[dict[str, Any]], way: str) -> str | None:

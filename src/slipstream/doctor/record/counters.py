@@ -9,13 +9,13 @@ import threading
 _LARGEST = 1 << 12
 
 
-def _read(path: str) -> bytes | None:
+def _read(path: str, most: int = _LARGEST) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return None
     try:
-        return os.read(descriptor, _LARGEST)
+        return os.read(descriptor, most)
     except OSError:
         return None
     finally:

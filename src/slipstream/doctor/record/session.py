@@ -30,6 +30,7 @@ from slipstream.doctor.record.loaders import LoaderHooks
 from slipstream.doctor.record.loop import LoopHooks
 from slipstream.doctor.record.machine import cuda_is_in_use, describe_machine, describe_settings
 from slipstream.doctor.record.mailbox import read_mailbox
+from slipstream.doctor.record.others import Others
 from slipstream.doctor.record.places import is_foreign
 from slipstream.doctor.record.reading import FOLDER_VARIABLE, OpenCount
 from slipstream.doctor.record.rungs import Rungs
@@ -97,6 +98,7 @@ class Session:
         self._began_at = datetime.datetime.now(datetime.timezone.utc)
         self._began = time.perf_counter_ns()
         self._throttled = counters.throttled()
+        self._others = None if self.is_light else Others()
         self._loader_hooks.install()
         self._loop_hooks.install()
         self.threads.install()
@@ -145,6 +147,7 @@ class Session:
         # Of the run: replays change counters and caches.
         settings, memory = describe_settings(), self._memory
         settings["allocator"] = self._loop_hooks.allocator
+        settings["used"] = self._others.facts() if self._others is not None else None
         replays = replays and ended != "error" and not self.is_light
         replayed = self._loop_hooks.replay() if replays else []
         processes = self._own_processes() + self._workers()

@@ -16,6 +16,7 @@ from torch import nn
 
 from slipstream.infer.change import ENGINE, Change
 from slipstream.infer.elsewhere.signature import signature_of
+from slipstream.infer.fixed import FixedWeights
 from slipstream.infer.inputs import Inputs
 from slipstream.infer.keeping import TookTooLong
 from slipstream.infer.leaves import changed
@@ -72,7 +73,7 @@ def _why_not_cuda(subject: Subject) -> str | None:
     return None if subject.device.type == "cuda" else "the model is not on a CUDA device"
 
 
-class Frozen(Called):
+class Frozen(FixedWeights, Called):
     """A compiled model whose weights are constants of what was compiled."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -139,7 +140,7 @@ def _ahead_of_time(model: nn.Module, subject: Subject) -> nn.Module:
             return _ForCalls(model, torch._inductor.aoti_load_package(package), inputs)
 
 
-class _ForCalls(Called):
+class _ForCalls(FixedWeights, Called):
     """What was made of one call, for those that are like it; others are a matter of the model."""
 
     def __init__(self, model: nn.Module, call: Any, inputs: Inputs) -> None:

@@ -7,18 +7,13 @@ from collections.abc import Callable
 from torch import nn
 
 from slipstream.infer.change import ENGINE, Change, Kind
-from slipstream.infer.elsewhere.cpu import cpu_flags
+from slipstream.infer.elsewhere.cpu import why_no
 from slipstream.infer.elsewhere.engine import elsewhere, quantized_elsewhere, threads
 from slipstream.infer.elsewhere.needs import why_no_calibration, why_not, why_one_already
 from slipstream.infer.elsewhere.runtimes import Runtime
 from slipstream.infer.subject import Subject
 
 _PACKAGES = ("openvino", "onnx", "onnxscript")
-_NEEDS = {
-    "f32": frozenset[str](),
-    "bf16": frozenset({"avx512_bf16", "amx_bf16", "bf16"}),
-    "f16": frozenset({"avx512_fp16", "amx_fp16", "asimdhp"}),
-}
 
 
 def _in(precision: str, tolerance: float) -> Callable[[nn.Module, Subject], nn.Module]:
@@ -38,9 +33,7 @@ def _int8(model: nn.Module, subject: Subject) -> nn.Module:
 
 def _why_not(precision: str) -> Callable[[Subject], str | None]:
     def why(subject: Subject) -> str | None:
-        if (needs := _NEEDS[precision]) and not needs & cpu_flags():
-            return f"the processor has no arithmetic in {precision}"
-        return why_not(subject, *_PACKAGES)
+        return why_no(precision) or why_not(subject, *_PACKAGES)
 
     return why
 

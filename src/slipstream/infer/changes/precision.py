@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from slipstream.infer.change import PRECISION, WITH_ONEDNN, Change
+from slipstream.infer.elsewhere.cpu import why_no
 from slipstream.infer.leaves import changed, changed_arguments
 from slipstream.infer.subject import Subject
 from slipstream.tf32 import allow_tf32, restore_tf32
@@ -70,6 +71,11 @@ def _why_not(subject: Subject) -> str | None:
     return None
 
 
+def _why_not_bf16(subject: Subject) -> str | None:
+    """Where it is emulated, a call takes hundreds of times as long."""
+    return (why_no("bf16") if subject.device.type == "cpu" else None) or _why_not(subject)
+
+
 def _why_not_cuda(subject: Subject) -> str | None:
     if subject.device.type != "cuda":
         return "the model is not on a CUDA device"
@@ -81,10 +87,10 @@ def _autocast(dtype: torch.dtype) -> Any:
 
 
 BF16_AUTOCAST = Change(
-    "bf16 autocast", "mixed", PRECISION, _autocast(torch.bfloat16), _why_not, WITH_ONEDNN
+    "bf16 autocast", "mixed", PRECISION, _autocast(torch.bfloat16), _why_not_bf16, WITH_ONEDNN
 )
 BF16 = Change(
-    "bf16", "mixed", PRECISION, lambda model, _: Converted(model, torch.bfloat16), _why_not,
+    "bf16", "mixed", PRECISION, lambda model, _: Converted(model, torch.bfloat16), _why_not_bf16,
     WITH_ONEDNN,
 )  # fmt: skip
 FP16_AUTOCAST = Change("fp16 autocast", "mixed", PRECISION, _autocast(torch.float16), _why_not_cuda)

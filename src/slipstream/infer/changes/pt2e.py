@@ -21,6 +21,7 @@ from slipstream.infer.changes.torchao import (
     why_no_torchao,
     why_too_few_linear,
 )
+from slipstream.infer.fixed import FixedWeights
 from slipstream.infer.fold import fold, folds_of
 from slipstream.infer.inputs import Inputs
 from slipstream.infer.keeping import TookTooLong
@@ -33,7 +34,7 @@ _CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
 Quantizer = Callable[[bool], Any]
 
 
-class Frozen(nn.Module):
+class Frozen(FixedWeights):
     """A quantized graph, compiled with its weights as constants, for each shape when it comes. Such
     a graph has no mode: `train` and `eval` leave it alone.
     """
@@ -151,7 +152,8 @@ def _scale_instead(model: nn.Module) -> None:
     """
     for part in list(model.modules()):
         for name, child in part._modules.items():
-            if isinstance(child, _NORMS) and child.running_mean is not None:
+            # One of its own class may compute something else.
+            if type(child) in _NORMS and getattr(child, "running_mean", None) is not None:
                 part._modules[name] = _Scale(child)
 
 

@@ -60,6 +60,8 @@ def distill(
                 loss = loss + apart(mapped(own[name]), shown[other])
             _step(loss, optimizers)
             losses.append(float(loss.detach()))
+    if not losses:
+        raise UsageError("There are no batches, so nothing was learnt; expected (inputs, targets).")
     return losses
 
 

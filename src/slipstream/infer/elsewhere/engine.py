@@ -10,6 +10,7 @@ from slipstream.infer.elsewhere.exported import exported
 from slipstream.infer.elsewhere.runtimes import Opened, Runtime
 from slipstream.infer.elsewhere.signature import Signature, arrays_from, tensors_from
 from slipstream.infer.elsewhere.trial import Quantize, tried
+from slipstream.infer.fixed import FixedWeights
 from slipstream.infer.shell import Shell
 from slipstream.infer.subject import Subject
 
@@ -19,11 +20,10 @@ _MOST_CALIBRATION_CALLS = 64
 Answer = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
-class Elsewhere(nn.Module):
+class Elsewhere(FixedWeights):
     """Calls of the form and shapes that the graph was made for go to the runtime; all others to
     `model`, which is a copy of the caller's: they are right, and as fast as it is. Results have the
-    same structure, and are the caller's own. Weights that are loaded into it later do not reach
-    the runtime.
+    same structure, and are the caller's own.
     """
 
     is_without_autograd = True

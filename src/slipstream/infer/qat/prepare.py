@@ -35,6 +35,8 @@ def prepare_qat(
     >>> len(made[2].weight[0].unique())
     3
     """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
     form = format_of(bits)
     if activation_bits not in _ACTIVATION_BITS:
         raise UsageError(f"activation_bits is {activation_bits!r}; expected 8, 4 or 2.")

@@ -67,7 +67,8 @@ class Proof:
             difference = reference.fault(changed.trace)
         if difference is not None:
             return str(difference)
-        self.checked = f"the changed script: {reference.compared(changed.trace)}"
+        beside = f", beside the script with {', '.join(self.rounding)}" if self.rounding else ""
+        self.checked = f"the changed script{beside}: {reference.compared(changed.trace)}"
         self.speed = compare_speed(original.trace, changed.trace)
         return None
 

@@ -1,0 +1,22 @@
+"""What a caller gives, checked."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from slipstream.errors import UsageError
+
+
+def expect_parts(model: Any, optimizer: Any, loss_fn: Any) -> None:
+    """Raises `UsageError` for anything that no step can be made of."""
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        name = type(optimizer).__name__
+        raise UsageError(f"optimizer is a {name}; expected a torch.optim.Optimizer.")
+    if not callable(loss_fn):
+        name = type(loss_fn).__name__
+        raise UsageError(f"loss_fn is a {name}; expected a function of a model and a batch.")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UsageError("LBFGS computes the loss several times in a step; a TrainStep does once.")
