@@ -344,6 +344,16 @@ def test_without_time_the_model_itself(only: Any) -> None:
 
 
 @pytest.mark.slow
+def test_what_is_not_wanted_is_left_out(only: Callable[..., None]) -> None:
+    only(engine("torchscript", faster))
+    found = slipstream.optimize_model(Slow(), EXAMPLE, without=["torchscript"], budget_s=20)
+    assert found.name == "eager"
+    assert row(found, "torchscript").why == "left out, as asked for"
+    for wrong in (["nothing"], "torchscript"):
+        with pytest.raises(UsageError, match="without is .*expected a list of torchscript"):
+            slipstream.optimize_model(Slow(), EXAMPLE, without=wrong)
+
+
 def test_one_that_hangs_is_a_row() -> None:
     script = """
     import time, torch, slipstream

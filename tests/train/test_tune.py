@@ -411,6 +411,12 @@ def test_what_cannot_be_tuned_is_said_so() -> None:
     with pytest.raises(UsageError, match="not with the one that it is given"):
         slipstream.tune_step(model, lambda m, b: cross_entropy(model, b), sgd(model), rows())
     assert all(one.grad is None for one in model.parameters())
+    normed = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 5))
+    kept = [each.clone() for each in normed.buffers()]
+    narrow = [(torch.randn(16, 8), torch.randint(0, 5, (16,))) for _ in range(8)]
+    with pytest.raises(UsageError, match="not with the one that it is given"):
+        slipstream.tune_step(normed, lambda m, b: cross_entropy(normed, b), sgd(normed), narrow)
+    assert all(map(torch.equal, kept, normed.buffers()))
     with pytest.raises(UsageError, match="4 of 4 parameters of the optimizer are not the model's"):
         slipstream.tune_step(model, cross_entropy, sgd(other), rows())
     with pytest.raises(UsageError, match="The step as written fails: ZeroDivisionError"):

@@ -27,6 +27,9 @@ def optimize(
     accuracy: Annotated[
         str, typer.Option(help="exact, or mixed: also bf16, fp16 and TF32 may win.")
     ] = "exact",
+    without: Annotated[
+        str, typer.Option(help="Changes to leave out, by the table's names: a,b")
+    ] = "",
     budget: Annotated[float, typer.Option(help="Seconds of the search.")] = 180.0,
     device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda.")] = "cpu",
     save: Annotated[
@@ -67,6 +70,7 @@ def optimize(
             given,
             accuracy="mixed" if accuracy == "mixed" else "exact",
             also=others,
+            without=[name.strip() for name in without.split(",") if name.strip()],
             budget_s=budget,
         )
     if save is not None:

@@ -19,6 +19,7 @@ QUICK: tuple[Change, ...] = (
     compiled.TORCHSCRIPT,
     openvino.OPENVINO,
     onnxruntime.ONNXRUNTIME,
+    onnxruntime.ONNXRUNTIME_SPINNING,
     onnxruntime.ONNXRUNTIME_ALONE,
     openvino.OPENVINO_ALONE,
 )

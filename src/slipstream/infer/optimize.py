@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from slipstream.errors import UsageError
+from slipstream.infer import known
 from slipstream.infer.calibration import record_calls
 from slipstream.infer.change import KINDS, Kind
+from slipstream.infer.changes.around import thread_counts, threads
 from slipstream.infer.gates.metric import Metric, scores_of
 from slipstream.infer.gates.numeric import is_repeatable
 from slipstream.infer.gates.reference import reference_of
@@ -23,7 +25,7 @@ from slipstream.infer.subject import Subject, copied
 def optimize_model(
     model: torch.nn.Module, example_inputs: Any, *, accuracy: Kind = "exact",
     metric: Metric | None = None, data: Sequence[Any] | None = None, max_drop: float = 0.01,
-    also: Sequence[Any] = (), budget_s: float = 180.0,
+    also: Sequence[Any] = (), without: Sequence[str] = (), budget_s: float = 180.0,
 ) -> Optimized:  # fmt: skip
     """Search for the fastest variant of a model in evaluation that gives the same answers.
 
@@ -36,8 +38,9 @@ def optimize_model(
     of other shapes that have to work, such as a last batch. `accuracy`: "exact" admits the same
     mathematics, "mixed" also bf16, fp16 and TF32, "lossy" also int8, which needs `metric` and
     `data`: `metric(model, batch)` gives one score per sample, higher is better, whose mean may drop
-    by `max_drop` at most. A third of `data` calibrates, the rest judges. What is tried is told to
-    the log `slipstream.infer`.
+    by `max_drop` at most. A third of `data` calibrates, the rest judges. `without`: changes that are
+    not wanted, by the names that the table has. What is tried is told to the log
+    `slipstream.infer`.
 
     >>> import slipstream, torch
     >>> found = slipstream.optimize_model(torch.nn.Linear(4, 2), torch.ones(1, 4), budget_s=0)
@@ -45,6 +48,7 @@ def optimize_model(
     torch.Size([1, 2])
     """
     _check(model, accuracy, metric, data, budget_s)
+    _check_without(without)
     until = time.monotonic() + budget_s
     with everything_as_before(model):
         model.eval()
@@ -62,7 +66,7 @@ def optimize_model(
                 "the same random numbers: nothing can be compared with it."
             )
         task = Task(metric, batches[third:], max_drop) if metric is not None else None
-        search = Search(subject, reference, until, accuracy, task)
+        search = Search(subject, reference, until, accuracy, task, frozenset(without))
         variant, found = search.run()
     subject = replace(subject, model=model)
     return Optimized(
@@ -102,3 +106,9 @@ def _check(model: Any, accuracy: Any, metric: Any, data: Any, budget_s: Any) -> 
         raise UsageError("data has no batches; expected some, of which a third calibrates.")
     if not isinstance(budget_s, int | float) or not budget_s >= 0:
         raise UsageError(f"budget_s is {budget_s}; expected seconds, 0 or more.")
+
+
+def _check_without(without: Any) -> None:
+    names = [*known.all_changes(), *(threads(count).name for count in thread_counts())]
+    if isinstance(without, str) or not set(without) <= set(names):
+        raise UsageError(f"without is {without!r}; expected a list of {', '.join(names)}.")

@@ -62,6 +62,7 @@ class Search:
     until: float
     admitted: Kind
     task: Task | None = None
+    without: frozenset[str] = frozenset()
     rows: dict[str, Row] = field(default_factory=dict)
     variants: dict[str, Variant] = field(default_factory=dict)
     built: dict[str, torch.nn.Module] = field(default_factory=dict)
@@ -130,7 +131,9 @@ class Search:
         _log.info(name)
         row = self.rows[name] = Row(name, variant.kind, "skipped", added=variant.added)
         self.variants[name] = variant
-        if why := variant.why_not(self.subject):
+        if any(change.name in self.without for change in variant.changes):
+            row.why = "left out, as asked for"
+        elif why := variant.why_not(self.subject):
             row.why = why
         elif (left := self.until - time.monotonic()) < _LEAST_LEFT_S:
             row.why = "no time was left in the budget"

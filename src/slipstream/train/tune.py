@@ -88,6 +88,7 @@ def _with_gradients() -> Iterator[None]:
 def _first(subject: Subject) -> Trial:
     """The step as written, which has to work."""
     before = [parameter.grad for parameter in subject.model.parameters()]
+    buffers = [(each, each.detach().clone()) for each in subject.model.buffers()]
     given = [tensor.detach().clone() for tensor in tensors_of(subject.usual[0])]
     try:
         trial = Trial(subject, subject.written)
@@ -100,6 +101,9 @@ def _first(subject: Subject) -> Trial:
     if any(one.grad is not grad for one, grad in zip(own, before, strict=True)):
         for one, grad in zip(own, before, strict=True):
             one.grad = grad
+        with torch.no_grad():
+            for buffer, kept in buffers:
+                buffer.copy_(kept)
         raise UsageError(
             "loss_fn computes with the caller's model, not with the one that it is given. Write it "
             "as loss_fn(model, batch), with model(…) inside."

@@ -74,6 +74,7 @@ class Session:
         self._optimizer_steps = self._steps_without_batch = self._ends = 0
         self._first: int | None = None
         self._first_cpu = self._latest = self._latest_cpu = self._first_sampled = 0
+        self._first_own = 0
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
@@ -293,6 +294,8 @@ class Session:
         self._latest, self._latest_cpu = now, time.process_time_ns()
         self._steps_without_batch = 0
         self._batches[loader] = self._batches.get(loader, 0) + 1
+        if self.batches_seen == 2:
+            self._first_own = self._loaders_own()  # the first one was looked at closely, once
         if now - self._memory_at > _MEMORY_NS:
             self._memory_at = now
             self._measure_memory(now)
@@ -345,10 +348,13 @@ class Session:
             return {}
         spans_seen = sum(span.start >= self._first for span in spans)
         cost = spans_seen * span_cost() + self.log.calls * self.log.call_ns
-        cost += self._sampler.cpu_ns - self._first_sampled + self._loader_hooks.own_ns
-        cost += sum(reading.own_ns for reading in self._loader_hooks.readings)
+        cost += self._sampler.cpu_ns - self._first_sampled + self._loaders_own() - self._first_own
         length -= self._first - self._began
         return {"share": cost / max(1, length), "how": "hooks timed and counted"}
+
+    def _loaders_own(self) -> int:
+        hooks = self._loader_hooks
+        return hooks.own_ns + sum(reading.own_ns for reading in hooks.readings)
 
     def _own_processes(self) -> list[Process]:
         return [reading.finished() for reading in self._loader_hooks.readings]

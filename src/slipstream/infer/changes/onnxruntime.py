@@ -18,6 +18,11 @@ def _float32(model: nn.Module, subject: Subject) -> nn.Module:
     return elsewhere(model, subject, Runtime("onnxruntime", threads()), tolerance=0.01)
 
 
+def _spinning(model: nn.Module, subject: Subject) -> nn.Module:
+    runtime = Runtime("onnxruntime", threads(), spins=True)
+    return elsewhere(model, subject, runtime, tolerance=0.01)
+
+
 def _on_one_thread(model: nn.Module, subject: Subject) -> nn.Module:
     return elsewhere(model, subject, Runtime("onnxruntime", 1), tolerance=0.01)
 
@@ -39,6 +44,10 @@ def _why_no_int8(subject: Subject) -> str | None:
 
 
 ONNXRUNTIME = Change("onnxruntime", "exact", ENGINE, _float32, _why_not, builds_on=())
+# As it comes: faster for calls that follow each other, at the cost of whatever runs beside them.
+ONNXRUNTIME_SPINNING = Change(
+    "onnxruntime spinning", "exact", ENGINE, _spinning, _why_not_one, builds_on=()
+)
 # A call of a tenth of a millisecond is over before a second thread wakes.
 ONNXRUNTIME_ALONE = Change(
     "onnxruntime on 1 thread", "exact", ENGINE, _on_one_thread, _why_not_one, builds_on=()

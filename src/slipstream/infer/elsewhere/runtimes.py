@@ -1,7 +1,7 @@
 """ONNX files opened by a runtime: arrays in, arrays out.
 
 Knows no torch, so that a process that only tries a file starts fast. Whoever opens one gives the
-number of threads; no runtime takes more, or keeps a core busy while it waits.
+number of threads; no runtime takes more, or keeps cores busy while it waits unless told to.
 """
 
 import sys
@@ -33,11 +33,14 @@ def _number(name: str) -> int:
 
 @dataclass(frozen=True)
 class Runtime:
-    """`precision` is what OpenVINO computes in: "f32", "bf16" or "f16"."""
+    """`precision` is what OpenVINO computes in: "f32", "bf16" or "f16". `spins`: threads of ONNX
+    Runtime look out for the next call for a while, on a core that nobody else has meanwhile.
+    """
 
     name: Literal["onnxruntime", "openvino"]
     threads: int
     precision: str = "f32"
+    spins: bool = False
 
     @property
     def title(self) -> str:
@@ -50,19 +53,19 @@ class Runtime:
         """
         if self.name == "openvino":
             return _OpenVino(file, self.threads, self.precision)
-        return _OnnxRuntime(file, self.threads)
+        return _OnnxRuntime(file, self.threads, self.spins)
 
 
 class _OnnxRuntime:
     """Safe to call from several threads."""
 
-    def __init__(self, file: Path, threads: int) -> None:
+    def __init__(self, file: Path, threads: int, spins: bool) -> None:
         runtime = import_module("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors; they are raised as well
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
         self._session = runtime.InferenceSession(
             str(file), options, providers=["CPUExecutionProvider"]
         )
