@@ -350,7 +350,7 @@ def test_what_is_not_wanted_is_left_out(only: Callable[..., None]) -> None:
     assert found.name == "eager"
     assert row(found, "torchscript").why == "left out, as asked for"
     for wrong in (["nothing"], "torchscript"):
-        with pytest.raises(UsageError, match="without is .*expected a list of torchscript"):
+        with pytest.raises(UsageError, match=r"without is .*expected a list of torchscript"):
             slipstream.optimize_model(Slow(), EXAMPLE, without=wrong)
 
 
