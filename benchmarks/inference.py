@@ -116,7 +116,9 @@ def main() -> None:
         if options.accuracy == "lossy":
             size = len(example)
             taught(model, patterns)
-            task = {"metric": is_right, "data": [patterns.batch(size) for _ in range(900 // size)]}
+            data = [patterns.batch(size) for _ in range(900 // size)]
+            data = [(each.to(options.device), kinds.to(options.device)) for each, kinds in data]
+            task = {"metric": is_right, "data": data}
         start = time.perf_counter()
         found = slipstream.optimize_model(
             model.to(options.device), inputs, accuracy=options.accuracy, budget_s=options.budget,

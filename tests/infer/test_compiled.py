@@ -49,8 +49,15 @@ def test_torchscript(subject: Subject) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_weights_that_would_reach_nothing_are_refused(subject: Subject) -> None:
     made = Variant().plus(compiled.TORCHSCRIPT).build(subject)
-    with pytest.raises(UsageError, match="constants of what was compiled"):
-        made.load_state_dict(made.state_dict())
+    own = {name: value.clone() for name, value in made.state_dict().items()}
+    made.load_state_dict(own)
+    other = {name: value + 1 if value.is_floating_point() else value for name, value in own.items()}
+    for whole, prefix in ((made, ""), (torch.nn.Sequential(made), "0.")):
+        with pytest.raises(UsageError, match="constants of what was compiled"):
+            whole.load_state_dict({prefix + name: value for name, value in other.items()})
+    beside = torch.nn.Sequential(made, torch.nn.Linear(2, 2))
+    head = {name: value for name, value in beside.state_dict().items() if name.startswith("1.")}
+    beside.load_state_dict(head, strict=False)
     torch.testing.assert_close(made(EXAMPLE), subject.model(EXAMPLE), rtol=1e-3, atol=1e-4)
 
 

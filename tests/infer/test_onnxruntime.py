@@ -6,6 +6,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import psutil
@@ -200,8 +201,9 @@ def test_int8_is_calibrated_with_the_data_and_judged_by_the_task(
     rows = {row.name: row for row in found.rows}
     assert rows["onnxruntime"].state in ("won", "passed", "slower"), rows["onnxruntime"].why
     assert rows["onnxruntime"].error < 1e-5
-    assert rows["onnxruntime on 1 thread"].error < 1e-5
-    for name in ("openvino int8", "onnxruntime int8"):
+    if torch.get_num_threads() > 1:
+        assert rows["onnxruntime on 1 thread"].error < 1e-5
+    for name in ("openvino int8", "onnxruntime int8")[find_spec("openvino") is None :]:
         int8 = rows[name]
         assert int8.state in ("won", "passed", "slower"), int8.why
         assert 1e-4 < int8.error < 0.1

@@ -343,7 +343,6 @@ def test_without_time_the_model_itself(only: Any) -> None:
     assert row(found, "quick").why == "no time was left in the budget"
 
 
-@pytest.mark.slow
 def test_what_is_not_wanted_is_left_out(only: Callable[..., None]) -> None:
     only(engine("torchscript", faster))
     found = slipstream.optimize_model(Slow(), EXAMPLE, without=["torchscript"], budget_s=20)
@@ -354,6 +353,7 @@ def test_what_is_not_wanted_is_left_out(only: Callable[..., None]) -> None:
             slipstream.optimize_model(Slow(), EXAMPLE, without=wrong)
 
 
+@pytest.mark.slow
 def test_one_that_hangs_is_a_row() -> None:
     script = """
     import time, torch, slipstream

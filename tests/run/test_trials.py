@@ -45,6 +45,11 @@ def test_a_second_trial_is_judged_like_the_first(
     assert found is None if fault is None else fault in str(found)
 
 
+class Nobody:
+    def facts(self) -> None:
+        return None
+
+
 class Crowd:
     def facts(self) -> dict[str, float]:
         return {"own": 1.2, "others": 0.8, "cores": 2.0}
@@ -61,11 +66,8 @@ def test_in_a_crowd_the_script_is_timed_on_both_sides(
         return trial(0.1) if fixes else next(runs)
 
     monkeypatch.setattr(trials, "try_out", try_out)
+    monkeypatch.setattr(trials, "Others", Crowd if is_crowded else Nobody)
     tried = trials.Trials(Target("train.py"), Wish(), 0, tmp_path, lambda line: None, Ranks())
-    if is_crowded:
-        monkeypatch.setattr(tried, "_others", Crowd())
-    else:
-        monkeypatch.setattr(tried._others, "facts", lambda: None)
     tried._proved([next(fix for fix in FIXES if fix.kind == "E")])
     speed = tried._tried.speed
     assert speed is not None
@@ -78,3 +80,20 @@ def test_in_a_crowd_the_script_is_timed_on_both_sides(
     else:
         assert speed.ratio == pytest.approx(1.0)
         assert tried._tried.warnings == []
+
+
+def test_a_timing_that_fails_takes_nothing_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    runs = iter([trial(0.1), Trial(None, None, "killed")])
+
+    def try_out(target: Any, *, fixes: Any = (), **options: Any) -> Trial:
+        return trial(0.05) if fixes else next(runs)
+
+    monkeypatch.setattr(trials, "try_out", try_out)
+    monkeypatch.setattr(trials, "Others", Crowd)
+    tried = trials.Trials(Target("train.py"), Wish(), 0, tmp_path, lambda line: None, Ranks())
+    exact = [next(fix for fix in FIXES if fix.kind == "E")]
+    assert tried._proved(exact) == exact
+    assert tried._tried.speed is not None and tried._tried.speed.ratio == pytest.approx(2.0)
+    assert len(tried._tried.warnings) == 1

@@ -278,6 +278,9 @@ def _warnings(a: Report, b: Report) -> list[str]:
     for name in {**before, **after}:
         if before.get(name) != after.get(name):
             found.append(f"{name}: {before.get(name, 'none')} -> {after.get(name, 'none')}")
+    for title, report in (("before", a), ("after", b)):
+        notes = report.get("notes", ())
+        found += [f"{title}: {note}" for note in notes if isinstance(note, str)]
     return found
 
 

@@ -38,8 +38,8 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
     of other shapes that have to work, such as a last batch. `accuracy`: "exact" admits the same
     mathematics, "mixed" also bf16, fp16 and TF32, "lossy" also int8, which needs `metric` and
     `data`: `metric(model, batch)` gives one score per sample, higher is better, whose mean may drop
-    by `max_drop` at most. A third of `data` calibrates, the rest judges. `without`: changes to leave
-    out, by their names in the table. What is tried is told to the log `slipstream.infer`.
+    by `max_drop` at most. A third of `data` calibrates, the rest judges. `without`: changes
+    to leave out, by their names in the table. What is tried is told to the log `slipstream.infer`.
 
     >>> import slipstream, torch
     >>> found = slipstream.optimize_model(torch.nn.Linear(4, 2), torch.ones(1, 4), budget_s=0)

@@ -111,7 +111,7 @@ class Reference:
                 f"{_count(near, 'loss')} {'is' if near == 1 else 'are'} as near to those of the"
                 f" script as its own {len(self.runs)} runs are to each other"
             )
-        return "; ".join(parts)
+        return "; ".join(parts) or "no batch and no loss could be compared"
 
     def _can_be_read(self, at: int, fixed: Trace) -> bool:
         return all(is_read(run.batches[at][1]) for run in (*self._long(at), fixed))

@@ -20,6 +20,7 @@ PLACE = "slipstream-run-"
 # A device may add in another order in one run of some: trials that were equal do not exclude it.
 _NEAR_ON_DEVICE = 1e-3
 # These note all that they do.
+_IDLE = "there was nothing to do for it in this run"
 _TELLING = (
     "fast-loader", "shared-lists", "device-prefetch", "inference-mode", "contiguous-inputs",
     "foreach-loops", "uint8-bus",
@@ -78,7 +79,7 @@ class _Real:
         """Fixes that had nothing to do did nothing."""
         for fix in self._tried.fixes:
             if fix.state == "applied" and fix.name in set(_TELLING) - set(self._situation.notes):
-                fix.state, fix.why = "skipped", "there was nothing to do for it in this run"
+                fix.state, fix.why = "skipped", _IDLE
 
     def _hear_others(self, outcome: Outcome) -> None:
         """What went otherwise for other ranks: the first waits a moment for them."""
@@ -129,6 +130,7 @@ def _differences(fixes: Sequence[FixOutcome], ranks: Ranks) -> list[str]:
             lines.append(f"rank {rank}: has not said how it went")
             continue
         for name, state, why in told:
-            if own.get(name) != state:
+            idle = why == _IDLE or any(fix.name == name and fix.why == _IDLE for fix in fixes)
+            if own.get(name) != state and not idle:
                 lines.append(f"rank {rank}: {name} {state}, {why}")
     return lines

@@ -32,7 +32,7 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         )
     if outcome.steps_per_s:
         slower = speed is not None and outcome.steps_per_s < _AS_TRIED * speed.after
-        why = ": less than in its trial, which were its first steps" if slower else ""
+        why = ", with all that lies between steps, which trials do not count" if slower else ""
         console.print(f"this run {outcome.steps_per_s:.2f} steps/s{why}")
     for line in outcome.others:
         console.print(escape(line), style="yellow")
@@ -56,6 +56,8 @@ def _headline(outcome: Outcome) -> str:
     speed = outcome.speed
     count = sum(fix.state == "applied" for fix in outcome.fixes)
     fixes = f"{count} fix{'' if count == 1 else 'es'} applied"
+    if not count:
+        return "No fix was applied."
     if speed is None:
         return f"{fixes}; too few steps to measure what they bring."
     return (

@@ -16,7 +16,7 @@ from slipstream.run.numeric import prove
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.ranks import Ranks
 from slipstream.run.situation import diagnosed
-from slipstream.run.speed import WARM_UP, Speed, compare_speed, speed_of
+from slipstream.run.speed import WARM_UP, Speed, speed_of
 from slipstream.run.trace import Trace, trace_of
 from slipstream.run.trial import SECONDS, STEPS, Trial, try_out
 from slipstream.run.tried import Tried
@@ -102,6 +102,7 @@ class Trials:
         if not taken:
             return taken
         self._say("timing it as it is …")
+        self._others = Others()
         self._run_as_it_is()
         while taken:
             self._say(f"trying {', '.join(fix.name for fix in taken)} …")
@@ -169,13 +170,24 @@ class Trials:
         """Where others take cores, the script as it is may have had more or less of them than with
         the fixes: it is timed on both sides. None where nobody does.
         """
-        words = crowded(self._others.facts())
-        if not self._any(words is not None):
+        if not self._warn_of_a_crowd():
             return None
         self._say("other programs take cores: timing it as it is once more …")
-        self._run_as_it_is()
-        self._tried.warnings.append(f"{words}: times are rough")
+        again = self._try(())
+        if not again.is_good:
+            return None  # what was proved stays proved
+        self._runs.append(again)
         return self._speed(fixed, beside=len(fixed) + 1)
+
+    def _warn_of_a_crowd(self) -> bool:
+        """Whether others take cores, from any rank."""
+        words = self._ranks.all(crowded(self._others.facts()))
+        for rank, said in enumerate(words):
+            if said is not None:
+                whose = f"rank {rank}: " if len(words) > 1 else ""
+                self._tried.warnings.append(f"{whose}{said}: times are rough")
+                return True
+        return False
 
     def _is_slower(self, fixed: list[Trial]) -> str | None:
         """By how much, where it is hardly the machine. What does not pay is not worth a risk."""
@@ -225,7 +237,10 @@ class Trials:
             tried.checked = own + proof.checked
             if not self._runs:
                 self._run_as_it_is()
-            faster = compare_speed(self._reference.runs[0], proof.traces[-1])
+            if not exact:
+                self._warn_of_a_crowd()
+            before = [step for run in self._reference.runs for step in run.step_seconds(WARM_UP)]
+            faster = speed_of(before, proof.traces[-1].step_seconds(WARM_UP))
             tried.speed = faster or tried.speed
             # They round differently: batches alone are those of the script.
             tried.expected = [Trace(batches=run.batches) for run in self._reference.runs]

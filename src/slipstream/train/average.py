@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from slipstream.recurrent import gather_weights
+
 
 class Average:
     """`model` is a copy whose parameters follow those of another by `decay`, and whose buffers are
@@ -16,6 +18,7 @@ class Average:
         self.decay = decay
         self._followed = model
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        gather_weights(self.model)
         pairs: list[tuple[torch.Tensor, torch.Tensor]]
         pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
         self._floats = [pair for pair in pairs if pair[0].is_floating_point()]

@@ -1,7 +1,10 @@
 """What can be chosen for a training step."""
 
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, cast, get_args
+
+import torch
 
 from slipstream.errors import UsageError
 
@@ -38,11 +41,11 @@ class Choices:
         size, norm, decay = cast(
             "tuple[Any, Any, Any]", (self.micro_batch, self.clip_norm, self.ema)
         )
-        if size is not None and not (type(size) is int and size >= 1):
+        if size is not None and not (_is_whole(size) and size >= 1):
             raise UsageError(f"micro_batch is {size!r}; expected samples, 1 or more.")
-        if norm is not None and not (isinstance(norm, (int, float)) and norm > 0):
+        if norm is not None and not (isinstance(norm, Real | torch.Tensor) and norm > 0):
             raise UsageError(f"clip_norm is {norm!r}; expected a norm above 0.")
-        if decay is not None and not (isinstance(decay, (int, float)) and 0 <= decay < 1):
+        if decay is not None and not (isinstance(decay, Real | torch.Tensor) and 0 <= decay < 1):
             raise UsageError(f"ema is {decay!r}; expected a decay such as 0.999, below 1.")
 
     @property
@@ -69,6 +72,10 @@ class Choices:
     def as_dict(self) -> dict[str, Any]:
         """As keywords of `TrainStep`."""
         return asdict(self)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _expect_one_of(name: str, value: object, known: tuple[str, ...]) -> None:

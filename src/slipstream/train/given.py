@@ -12,7 +12,8 @@ def expect_parts(model: Any, optimizer: Any, loss_fn: Any) -> None:
     """Raises `UsageError` for anything that no step can be made of."""
     if not isinstance(model, nn.Module):
         raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
-    if not isinstance(optimizer, torch.optim.Optimizer):
+    # Wrappers of other libraries are none of torch's, and do.
+    if not all(hasattr(optimizer, name) for name in ("param_groups", "zero_grad", "step")):
         name = type(optimizer).__name__
         raise UsageError(f"optimizer is a {name}; expected a torch.optim.Optimizer.")
     if not callable(loss_fn):

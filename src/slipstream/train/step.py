@@ -65,6 +65,8 @@ class TrainStep:
             micro_batch, clip_norm, ema,
         )  # fmt: skip
         expect_parts(model, optimizer, loss_fn)
+        if update is not None:
+            expect_way(optimizer, update)
         self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
         if not self.parameters:
             raise UsageError("The optimizer has no parameters; expected those of the model.")
@@ -72,7 +74,6 @@ class TrainStep:
         if channels_last:
             lay_channels_last(model, optimizer)
         if update is not None:
-            expect_way(optimizer, update)
             update_by(optimizer, update)
         mode = compile if isinstance(compile, str) else None
         self._called = CompiledModel(model, mode) if compile else model

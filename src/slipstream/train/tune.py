@@ -87,8 +87,10 @@ def _with_gradients() -> Iterator[None]:
 
 def _first(subject: Subject) -> Trial:
     """The step as written, which has to work."""
-    before = [parameter.grad for parameter in subject.model.parameters()]
-    buffers = [(each, each.detach().clone()) for each in subject.model.buffers()]
+    own = list(subject.model.parameters())
+    before = [parameter.grad for parameter in own]
+    buffers = [(each, each.detach().clone()) for each in subject.model.buffers()
+               if not isinstance(each, nn.parameter.UninitializedBuffer)]  # fmt: skip
     given = [tensor.detach().clone() for tensor in tensors_of(subject.usual[0])]
     try:
         trial = Trial(subject, subject.written)
@@ -97,13 +99,14 @@ def _first(subject: Subject) -> Trial:
         raise
     except Exception as error:
         raise UsageError(f"The step as written fails: {first_line(error)}") from error
-    own = list(subject.model.parameters())
-    if any(one.grad is not grad for one, grad in zip(own, before, strict=True)):
+    finally:
+        is_touched = any(one.grad is not grad for one, grad in zip(own, before, strict=True))
         for one, grad in zip(own, before, strict=True):
             one.grad = grad
         with torch.no_grad():
             for buffer, kept in buffers:
                 buffer.copy_(kept)
+    if is_touched:
         raise UsageError(
             "loss_fn computes with the caller's model, not with the one that it is given. Write it "
             "as loss_fn(model, batch), with model(…) inside."

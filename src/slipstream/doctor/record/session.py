@@ -75,6 +75,8 @@ class Session:
         self._first: int | None = None
         self._first_cpu = self._latest = self._latest_cpu = self._first_sampled = 0
         self._first_own = 0
+        self._others: Others | None = None
+        self._used: dict[str, float] | None = None
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
@@ -99,7 +101,6 @@ class Session:
         self._began_at = datetime.datetime.now(datetime.timezone.utc)
         self._began = time.perf_counter_ns()
         self._throttled = counters.throttled()
-        self._others = None if self.is_light else Others()
         self._loader_hooks.install()
         self._loop_hooks.install()
         self.threads.install()
@@ -148,7 +149,7 @@ class Session:
         # Of the run: replays change counters and caches.
         settings, memory = describe_settings(), self._memory
         settings["allocator"] = self._loop_hooks.allocator
-        settings["used"] = self._others.facts() if self._others is not None else None
+        settings["used"] = self._cores_used()
         replays = replays and ended != "error" and not self.is_light
         replayed = self._loop_hooks.replay() if replays else []
         processes = self._own_processes() + self._workers()
@@ -234,6 +235,7 @@ class Session:
                 self.end()
         elif self._is_over():
             self._window_end = time.perf_counter_ns()
+            self._used = self._cores_used()  # by the window alone
             loop = loop_loader(self.trace.spans)
             if self.examines and loop is not None:
                 self._climb(loop)
@@ -290,6 +292,7 @@ class Session:
         now = time.perf_counter_ns()
         if self._first is None:
             self._first, self._first_cpu = now, time.process_time_ns()
+            self._count_others()
             self._first_sampled = self._sampler.cpu_ns
         self._latest, self._latest_cpu = now, time.process_time_ns()
         self._steps_without_batch = 0
@@ -304,9 +307,20 @@ class Session:
 
     def after_step(self) -> None:
         """The optimizer has ended a step."""
-        self._first = self._first or time.perf_counter_ns()
+        if self._first is None:
+            self._first = time.perf_counter_ns()
+            self._count_others()
         self._optimizer_steps += 1
         self._steps_without_batch += 1
+
+    def _count_others(self) -> None:
+        if not self.is_light:
+            self._others = Others()
+
+    def _cores_used(self) -> dict[str, float] | None:
+        if self._used is None and self._others is not None:
+            self._used = self._others.facts()
+        return self._used
 
     def saw_device(self) -> None:
         """Tensors went to a device: time is measured there from now on."""
