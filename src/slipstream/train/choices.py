@@ -43,9 +43,9 @@ class Choices:
         )
         if size is not None and not (_is_whole(size) and size >= 1):
             raise UsageError(f"micro_batch is {size!r}; expected samples, 1 or more.")
-        if norm is not None and not (isinstance(norm, Real | torch.Tensor) and norm > 0):
+        if norm is not None and not (_is_number(norm) and norm > 0):
             raise UsageError(f"clip_norm is {norm!r}; expected a norm above 0.")
-        if decay is not None and not (isinstance(decay, Real | torch.Tensor) and 0 <= decay < 1):
+        if decay is not None and not (_is_number(decay) and 0 <= decay < 1):
             raise UsageError(f"ema is {decay!r}; expected a decay such as 0.999, below 1.")
 
     @property
@@ -72,6 +72,10 @@ class Choices:
     def as_dict(self) -> dict[str, Any]:
         """As keywords of `TrainStep`."""
         return asdict(self)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real | torch.Tensor) and not isinstance(value, bool)
 
 
 def _is_whole(value: object) -> bool:
