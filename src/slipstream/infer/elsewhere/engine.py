@@ -1,6 +1,7 @@
 """A model whose calls another runtime answers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -56,6 +57,7 @@ def elsewhere(model: nn.Module, subject: Subject, runtime: Runtime, tolerance: f
     `RuntimeFailed`, or what the runtime raises. For `tolerance` see `tried`.
     """
     made = exported(subject)
+    runtime = replace(runtime, batch=made.cases[0].batch)
     signature = tried(made, made.file, runtime, tolerance)
     return Elsewhere(model, with_arrays(runtime.open(made.file)), signature, made.result)
 
@@ -65,6 +67,7 @@ def quantized_elsewhere(
 ) -> Elsewhere:
     """The same with int8, calibrated with the calls of the subject that have the example's form."""
     made = exported(subject)
+    runtime = replace(runtime, batch=made.cases[0].batch)
     form = made.signature.with_batches(1, made.largest)
     if form.has_fixed_shapes:
         form = made.signature

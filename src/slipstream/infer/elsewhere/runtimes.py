@@ -6,7 +6,7 @@ number of threads; no runtime takes more, or keeps cores busy while it waits unl
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,6 +20,7 @@ Opened = Callable[[Sequence[Array]], list[Array]]
 
 
 _INPUT = "input_"
+_LARGEST_TWICE = 1 << 28  # bytes of weights that may lie in memory twice
 
 
 def input_name(number: int) -> str:
@@ -35,12 +36,14 @@ def _number(name: str) -> int:
 class Runtime:
     """`precision` is what OpenVINO computes in: "f32", "bf16" or "f16". `spins`: threads of ONNX
     Runtime look out for the next call for a while, on a core that nobody else has meanwhile.
+    `batch`: the size that most batches have, for which a graph of any size is prepared once more.
     """
 
     name: Literal["onnxruntime", "openvino"]
     threads: int
     precision: str = "f32"
     spins: bool = False
+    batch: int = 0
 
     @property
     def title(self) -> str:
@@ -53,28 +56,55 @@ class Runtime:
         """
         if self.name == "openvino":
             return _OpenVino(file, self.threads, self.precision)
-        return _OnnxRuntime(file, self.threads, self.spins)
+        return _OnnxRuntime(file, self)
 
 
 class _OnnxRuntime:
-    """Safe to call from several threads."""
+    """Safe to call from several threads. Sessions have threads and weights of their own, so that
+    for batches of any size is opened when there is another one than usual.
+    """
 
-    def __init__(self, file: Path, threads: int, spins: bool) -> None:
-        runtime = import_module("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # errors; they are raised as well
-        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
-        self._session = runtime.InferenceSession(
-            str(file), options, providers=["CPUExecutionProvider"]
-        )
-        self._inputs = {each.name: _number(each.name) for each in self._session.get_inputs()}
+    def __init__(self, file: Path, wish: Runtime) -> None:
+        self._wish = wish
+        self._lock = threading.Lock()
+        self._any: Any = _session(str(file), wish, {})
+        self._usual, self._file, self._shapes = self._any, b"", dict[int, tuple[int, ...]]()
+        inputs = self._any.get_inputs()
+        self._inputs = {each.name: _number(each.name) for each in inputs}
+        # Only the batch has no size of its own in a graph.
+        sizes = {
+            size: wish.batch for each in inputs for size in each.shape if isinstance(size, str)
+        }
+        if sizes and wish.batch and file.stat().st_size < _LARGEST_TWICE:
+            # Shapes are constants then, and so is what is computed of them.
+            self._any, self._file = None, file.read_bytes()
+            self._usual = _session(self._file, wish, sizes)
+            inputs = self._usual.get_inputs()
+            self._shapes = {_number(each.name): tuple(each.shape) for each in inputs}
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         feed = {name: arrays[number] for name, number in self._inputs.items()}
-        found: list[Array] = self._session.run(None, feed)
+        is_usual = all(arrays[number].shape == shape for number, shape in self._shapes.items())
+        found: list[Array] = (self._usual if is_usual else self._of_any_size()).run(None, feed)
         return found
+
+    def _of_any_size(self) -> Any:
+        with self._lock:
+            if self._any is None:
+                self._any = _session(self._file, self._wish, {})
+        return self._any
+
+
+def _session(model: str | bytes, wish: Runtime, sizes: Mapping[str, int]) -> Any:
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = wish.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors; they are raised as well
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(wish.spins)))
+    for name, size in sizes.items():
+        options.add_free_dimension_override_by_name(name, size)
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 class _OpenVino:
