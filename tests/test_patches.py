@@ -74,3 +74,29 @@ def test_what_is_not_there_and_what_cannot_be_changed() -> None:
     assert (5).bit_length() == 3
     patches.undo()
     assert not hasattr(Owner, "nothing")
+
+
+class Bar:
+    @classmethod
+    def write(cls, text: str) -> str:
+        return f"{cls.__name__}: {text}"
+
+    @staticmethod
+    def format(text: str) -> str:
+        return f"<{text}>"
+
+
+def test_methods_of_a_class_can_still_be_called_on_an_instance() -> None:
+    """As progress bars are written to."""
+    before = dict(vars(Bar))
+    one, other = Patches(), Patches()
+    for name in ("write", "format"):
+        one.replace(Bar, name, saying("a"))
+        other.replace(Bar, name, saying("b"))
+    assert Bar().write("x") == Bar.write("x") == "b a Bar: x"
+    assert Bar().format("x") == Bar.format("x") == "b a <x>"
+    one.undo()
+    assert Bar().write("x") == "b Bar: x"
+    other.undo()
+    assert dict(vars(Bar)) == before
+    assert Bar().write("x") == "Bar: x"

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,11 @@ class _Layer:
         if self.disguised:
             with contextlib.suppress(AttributeError):
                 functools.update_wrapper(replacement, original)
+        if isinstance(self.owner, type) and isinstance(
+            inspect.getattr_static(self.owner, self.name), (classmethod, staticmethod)
+        ):
+            # What was found is bound already, and must not be given an instance as well.
+            replacement = staticmethod(replacement)
         try:
             setattr(self.owner, self.name, replacement)
         except (AttributeError, TypeError):
