@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 _BLOCK_S = 0.005  # a clock's own cost is nothing beside it
-_REST_S = 0.02  # threads of OpenMP spin for less, on cores that others need
-_WARM_S = 0.02  # a scheduler takes that long to spread threads that were woken
+# Threads of one library spin for a while behind a call, and those of the next are spread late.
+# With less than these, calls were slower in turns than alone.
+_REST_S = 0.02
+_WARM_S = 0.02
 _LONG_S = 0.1  # for such a call this is no matter
 _LEAST_ROUNDS = 6
 _MOST_ROUNDS = 400

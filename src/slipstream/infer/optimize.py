@@ -19,7 +19,7 @@ from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.optimized import Optimized
 from slipstream.infer.search import Search, Task
-from slipstream.infer.subject import Subject, copied
+from slipstream.infer.subject import Subject, copied, expect_module
 
 
 def optimize_model(  # noqa: PLR0913  one flat option for each thing that a search can be told
@@ -84,8 +84,7 @@ def _copy_of(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _check(model: Any, accuracy: Any, metric: Any, data: Any, budget_s: Any) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    expect_module(model)
     if accuracy not in KINDS:
         raise UsageError(
             f"accuracy is {accuracy!r}; expected one of {', '.join(map(repr, KINDS))}."

@@ -213,7 +213,9 @@ class Search:
         row.peak_mb = peak_of(counted, device).mb
         return kept_by_calls(counted, count(), grown, device)
 
-    def _in_turns(self, calls: dict[str, Callable[[], object]], seconds: float) -> Any:
+    def _in_turns(
+        self, calls: dict[str, Callable[[], object]], seconds: float
+    ) -> dict[str, list[float]]:
         wait = self.subject.wait()
         return time_in_turns(calls, seconds=seconds, wait=wait, is_settled=wait is None)
 

@@ -26,7 +26,7 @@ from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.leaves import tensors_of
 from slipstream.infer.optimized import Optimized
 from slipstream.infer.quiet import first_line
-from slipstream.infer.subject import Subject, copied
+from slipstream.infer.subject import Subject, copied, expect_module
 
 FORMAT = 1
 _RECIPE, _TENSORS = "recipe.json", "tensors.pt"
@@ -71,7 +71,7 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
     that says why, where it cannot be built or gives other answers. Reading it runs no code that is
     in the folder.
     """
-    _expect_module(model)
+    expect_module(model)
     place = Path(folder)
     recipe = _read(place)
     variant = Variant(tuple(_change(name, place) for name in recipe["changes"]))
@@ -102,12 +102,6 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
             return built
     _warn(f"{place}: {variant.name} is not used: {why}. The model runs as it is")
     return model
-
-
-def _expect_module(model: Any) -> None:
-    if not isinstance(model, torch.nn.Module):
-        name = type(model).__name__
-        raise UsageError(f"model is a {name}; expected the torch.nn.Module that was optimized.")
 
 
 def _judge(built: Any, variant: Variant, subject: Subject, answer: list[Any]) -> str | None:

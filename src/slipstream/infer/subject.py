@@ -51,6 +51,12 @@ class Subject:
         return lambda: torch.get_device_module(self.device).synchronize(self.device)
 
 
+def expect_module(model: Any) -> None:
+    """Raises `UsageError` for anything that is no model."""
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+
+
 def copied(model: torch.nn.Module) -> torch.nn.Module:
     """A deep copy, without gradients."""
     try:

@@ -19,8 +19,8 @@ from slipstream.run.tried import Tried, load_tried
 PLACE = "slipstream-run-"
 # A device may add in another order in one run of some: trials that were equal do not exclude it.
 _NEAR_ON_DEVICE = 1e-3
-# These note all that they do.
 _IDLE = "there was nothing to do for it in this run"
+# These note all that they do.
 _TELLING = (
     "fast-loader", "shared-lists", "device-prefetch", "inference-mode", "contiguous-inputs",
     "foreach-loops", "uint8-bus",

@@ -3,15 +3,14 @@
 from typing import Any
 
 import torch
-from torch import nn
 
 from slipstream.errors import UsageError
+from slipstream.infer.subject import expect_module
 
 
 def expect_parts(model: Any, optimizer: Any, loss_fn: Any) -> None:
     """Raises `UsageError` for anything that no step can be made of."""
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    expect_module(model)
     # Wrappers of other libraries are none of torch's, and do.
     if not all(hasattr(optimizer, name) for name in ("param_groups", "zero_grad", "step")):
         name = type(optimizer).__name__

@@ -235,7 +235,7 @@ class Session:
                 self.end()
         elif self._is_over():
             self._window_end = time.perf_counter_ns()
-            self._used = self._cores_used()  # by the window alone
+            self._cores_used()  # in the window, and not behind it
             loop = loop_loader(self.trace.spans)
             if self.examines and loop is not None:
                 self._climb(loop)
@@ -318,6 +318,7 @@ class Session:
             self._others = Others()
 
     def _cores_used(self) -> dict[str, float] | None:
+        """From the first batch to when this is asked for first."""
         if self._used is None and self._others is not None:
             self._used = self._others.facts()
         return self._used

@@ -14,6 +14,7 @@ from slipstream.infer.qat.formats import Bits, format_of
 from slipstream.infer.qat.layer import LAYERS, QatLayer
 from slipstream.infer.qat.parts import replaced
 from slipstream.infer.qat.ranges import ActivationRange
+from slipstream.infer.subject import expect_module
 
 _ACTIVATION_BITS = (8, 4, 2)
 
@@ -35,8 +36,7 @@ def prepare_qat(
     >>> len(made[2].weight[0].unique())
     3
     """
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    expect_module(model)
     form = format_of(bits)
     if activation_bits not in _ACTIVATION_BITS:
         raise UsageError(f"activation_bits is {activation_bits!r}; expected 8, 4 or 2.")
