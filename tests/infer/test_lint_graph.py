@@ -178,6 +178,20 @@ def test_attention_reads_one_input_with_three_layers() -> None:
     assert (one.in_channels, one.out_channels) == (16, 48)
 
 
+def test_a_row_is_small_though_one_of_its_layers_was_interrupted() -> None:
+    fragmented = next(rule for rule in LAYER_RULES if rule.name == "fragmented-blocks")
+    graph = recorded(nn.Sequential(*[nn.Linear(4, 4) for _ in range(5)]), torch.ones(2, 4))
+    layers = [op for op in graph.ops if op.layer is not None]
+    for op in layers:
+        op.seconds = 1e-5
+    layers[2].seconds = 1e-2
+    [case] = fragmented.find(Seen(graph, {layer_of(layers[0]).kind: 1e-5}))
+    assert len(case.now) == 5
+    for op in layers:
+        op.seconds = 1e-2
+    assert fragmented.find(Seen(graph, {layer_of(layers[0]).kind: 1e-5})) == []
+
+
 def test_a_layer_with_its_channels_last_is_measured_so() -> None:
     model = nn.Conv2d(8, 16, 3).to(memory_format=torch.channels_last)
     x = torch.randn(2, 8, 9, 9).to(memory_format=torch.channels_last)

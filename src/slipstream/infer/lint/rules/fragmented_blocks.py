@@ -25,13 +25,21 @@ def _find(seen: Seen) -> list[Case]:
         for block in rows(seen.trace)
         if len(block) >= _LEAST_ROW
         and not any(id(op) in taken for op in block)
-        and all(op.seconds <= _SMALL * seen.tiny_s.get(layer_of(op).kind, 0.0) for op in block)
+        and _all_small(block, seen)
     ]
     return [
         *_cases(same_input, "layers on the same input", _merged),
         *_cases(forked, "layers in branches", _one_like),
         *_cases(small, "small layers in a row", _one_like),
     ]
+
+
+def _all_small(block: Block, seen: Seen) -> bool:
+    quickest: dict[Layer, float] = {}  # of equal layers: one may have been interrupted
+    for op in block:
+        layer = layer_of(op)
+        quickest[layer] = min(op.seconds, quickest.get(layer, op.seconds))
+    return all(s <= _SMALL * seen.tiny_s.get(layer.kind, 0.0) for layer, s in quickest.items())
 
 
 def _cases(
