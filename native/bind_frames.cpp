@@ -24,7 +24,7 @@ nb::list frames_of(std::uint64_t thread) {
     nb::list found;
     nb::object frame = current().attr("get")(thread, nb::none());
     while (!frame.is_none()) {
-        found.append(frame);
+        found.append(nb::make_tuple(frame, frame.attr("f_lineno")));
         frame = frame.attr("f_back");
     }
     return found;
@@ -34,6 +34,6 @@ nb::list frames_of(std::uint64_t thread) {
 
 void bind_frames(nb::module_& m) {
     m.def("frames_of", &frames_of, "thread"_a,
-          nb::sig("def frames_of(thread: int) -> list[types.FrameType]"),
-          "What a thread is at, the innermost first; empty where it is over.");
+          nb::sig("def frames_of(thread: int) -> list[tuple[types.FrameType, int]]"),
+          "What a thread is at, frames and their lines, the innermost first; empty where it is over.");
 }

@@ -130,8 +130,10 @@ class ShardColumns:
         Shards that must be opened first; if there are none, fills the columns `out` and the samples' places `ids` in the list of shards' owners, which comes second.
         """
 
-def frames_of(thread: int) -> list[types.FrameType]:
-    """What a thread is at, the innermost first; empty where it is over."""
+def frames_of(thread: int) -> list[tuple[types.FrameType, int]]:
+    """
+    What a thread is at, frames and their lines, the innermost first; empty where it is over.
+    """
 
 SEGMENT_THREADS: int = 64
 

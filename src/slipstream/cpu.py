@@ -4,6 +4,8 @@ import math
 import os
 from pathlib import Path
 
+_V1_FOLDERS = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
+
 
 def usable_cores(root: Path = Path("/")) -> int:
     """Cores that affinity and the cgroup's CPU quota leave to this process; at least 1.
@@ -24,6 +26,21 @@ def usable_cores(root: Path = Path("/")) -> int:
     return max(1, cores)
 
 
+def throttled_ns(root: Path = Path("/")) -> int | None:
+    """Nanoseconds for which the quota of this process's cgroup, or of one above it, has stopped its
+    threads so far, added up over cores; None where the system does not count it.
+    """
+    base = root / "sys/fs/cgroup"
+    found = [
+        _count(folder / "cpu.stat", "throttled_usec", 1000)
+        for folder in _chain(base, _group(root, "0", ""))
+    ]
+    for name in _V1_FOLDERS:
+        for folder in _chain(base / name, _group(root, None, "cpu")):
+            found.append(_count(folder / "cpu.stat", "throttled_time", 1))
+    return max((count for count in found if count is not None), default=None)
+
+
 def _quota_v2(root: Path) -> float | None:
     base = root / "sys/fs/cgroup"
     quotas = [_parse_cpu_max(folder / "cpu.max") for folder in _chain(base, _group(root, "0", ""))]
@@ -32,7 +49,7 @@ def _quota_v2(root: Path) -> float | None:
 
 def _quota_v1(root: Path) -> float | None:
     quotas: list[float] = []
-    for name in ("cpu", "cpu,cpuacct", "cpuacct,cpu"):
+    for name in _V1_FOLDERS:
         for folder in _chain(root / "sys/fs/cgroup" / name, _group(root, None, "cpu")):
             quota = _read_number(folder / "cpu.cfs_quota_us")
             period = _read_number(folder / "cpu.cfs_period_us")
@@ -74,4 +91,12 @@ def _read_number(path: Path) -> int | None:
     try:
         return int(path.read_text())
     except (OSError, ValueError):
+        return None
+
+
+def _count(path: Path, name: str, unit: int) -> int | None:
+    try:
+        counts = dict(line.split() for line in path.read_text().splitlines())
+        return int(counts[name]) * unit
+    except (OSError, ValueError, KeyError):
         return None

@@ -19,6 +19,7 @@ from tests.doctor.scripts import (
     truth_of,
     twin_of,
 )
+from tests.doctor.settings import Unavailable
 
 _CLOSE = 0.15
 _AT_START = ("slow-worker-start",)  # their cost lies before the first batch
@@ -143,7 +144,11 @@ def score_all(names: list[str]) -> list[Score]:
     for path in all_scripts():
         if names and not any(name in path.stem for name in names):
             continue
-        scores.append(score(path))
+        try:
+            scores.append(score(path))
+        except Unavailable as why:
+            print(f"{path.stem:34} not run: {why}", flush=True)
+            continue
         print(scores[-1].line(path), flush=True)
     print(summary(scores))
     return scores

@@ -1,11 +1,13 @@
 """The scripts with a known truth, and how to run them under the doctor."""
 
+import os
 import re
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.doctor.settings import place
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 CAPTURES = Path(__file__).parent / "captures"
@@ -16,12 +18,14 @@ _TIMEOUT_S = 120
 @dataclass(frozen=True)
 class Truth:
     """What is wrong with a script: `rule` is None for one that is healthy, `cost_ms` where only a
-    measurement can tell, and `at` is text of the line that the finding has to name.
+    measurement can tell, and `at` is text of the line that the finding has to name. `under` is the
+    setting that it has to run in: see settings.py.
     """
 
     rule: str | None
     cost_ms: float | None = None
     at: str | None = None
+    under: str | None = None
 
 
 def all_scripts() -> list[Path]:
@@ -35,13 +39,15 @@ def _first(path: Path) -> str:
 
 def truth_of(path: Path) -> Truth:
     """What its first line says."""
-    line = _first(path)
+    line, second, *_ = path.read_text().split("\n", 2)
+    _, named, under = second.partition("# under: ")
+    setting = under.strip() if named else None
     if line.strip() == "# truth: none":
-        return Truth(None)
+        return Truth(None, under=setting)
     found = _HEADER.match(line)
     assert found is not None, f"{path.name}: {line!r} is no truth"
     cost = found["cost"]
-    return Truth(found["rule"], None if cost == "measured" else float(cost), found["at"])
+    return Truth(found["rule"], None if cost == "measured" else float(cost), found["at"], setting)
 
 
 def twin_of(path: Path) -> Path:
@@ -67,9 +73,10 @@ def run_doctor(path: Path, folder: Path) -> tuple[dict[str, Any], Path]:
     report, capture = folder / "report.json", folder / "capture.json"
     _run(
         [
-            "-m", "slipstream.cli.main", "doctor", "--json", str(report), "--html",
+            "-m", "slipstream", "doctor", "--json", str(report), "--html",
             str(folder / "report.html"), "--capture", str(capture), str(path),
-        ]
+        ],
+        truth_of(path).under,
     )  # fmt: skip
     return json.loads(report.read_text()), capture
 
@@ -79,15 +86,16 @@ def measured_step_ms(path: Path, times: int = 2, *, with_start: bool = False) ->
     what = "WHOLE_MS" if with_start else "STEP_MS"
     found = []
     for _ in range(times):
-        output = _run([str(path)])
+        output = _run([str(path)], truth_of(path).under)
         found.append(float(output.rpartition(f"{what}=")[2].split()[0]))
     return min(found)
 
 
-def _run(arguments: list[str]) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S,
-        cwd=SCRIPTS, check=False,
-    )  # fmt: skip
+def _run(arguments: list[str], under: str | None = None) -> str:
+    with place(under) as found:
+        done = subprocess.run(
+            [*found.before, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S,
+            cwd=SCRIPTS, check=False, env={**os.environ, **found.environment},
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

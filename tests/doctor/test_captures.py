@@ -17,7 +17,8 @@ _CLOSE_TO_TWIN = 0.25
 _SPREADS = 3
 _LOWER_BOUNDS = ("cold-reads",)  # the kernel's own work for a read is not counted
 # What they cost lies between epochs, and so outside of steps.
-_BETWEEN_EPOCHS = ("workers-restarted", "loader-recreated", "slow-worker-start")
+_BETWEEN_EPOCHS = ("workers-restarted", "loader-recreated", "slow-worker-start", "too-many-workers")
+_OTHER_BATCHES = ("small-batch",)  # a step of the twin does more
 
 
 def recorded(kind: str) -> list[Path]:
@@ -31,7 +32,7 @@ def recorded(kind: str) -> list[Path]:
 def true_cost(script: Path, sick: dict[str, Any]) -> float | None:
     """As the script states it, else what its recorded step takes beyond that of its twin."""
     truth = truth_of(script)
-    if truth.cost_ms is not None or truth.rule in _BETWEEN_EPOCHS:
+    if truth.cost_ms is not None or truth.rule in (*_BETWEEN_EPOCHS, *_OTHER_BATCHES):
         return truth.cost_ms
     return float(sick["step_ms"] - report_of(twin_of(script).stem)["step_ms"])
 

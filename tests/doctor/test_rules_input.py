@@ -100,8 +100,8 @@ class TestWorkers:
     def test_a_quota_that_stops_the_process(self) -> None:
         case = made_case(wait_ms=1)
         assert quota_ignored.find(case) == []
-        case.capture.settings["throttled"] = case.capture.length * 8 // 2
-        assert cost(quota_ignored.find(case)) == pytest.approx(0.5 * case.step_ms)
+        case.capture.settings |= {"stopped": 2.0, "used": {"own": 6.0, "others": 0, "cores": 8}}
+        assert cost(quota_ignored.find(case)) == pytest.approx(0.25 * case.step_ms)
 
 
 class TestStarts:

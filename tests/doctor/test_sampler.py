@@ -1,8 +1,12 @@
 """A thread is found where it is, and nobody else is disturbed."""
 
 import gc
+import string
 import sys
+import textwrap
 import threading
+import time
+import weakref
 
 from slipstream._native import frames_of
 from slipstream.doctor.record.sampler import Sampler
@@ -22,7 +26,7 @@ def test_frames_of_a_thread_the_innermost_first() -> None:
     thread.start()
     assert ready.wait(10)
     try:
-        names = [frame.f_code.co_name for frame in frames_of(thread.ident or 0)]
+        names = [frame.f_code.co_name for frame, _ in frames_of(thread.ident or 0)]
     finally:
         over.set()
         thread.join()
@@ -68,3 +72,50 @@ def test_a_thread_with_short_calls_and_much_garbage_lives() -> None:
         gc.set_threshold(*thresholds)
     assert sampler.lines()
     assert sys.getswitchinterval() == before
+
+
+def test_line_and_function_are_of_the_same_moment() -> None:
+    """Calls are shorter than what it takes to look: none may be found at the line of another."""
+    sampler = Sampler(0.0, lambda: "")
+    first = sys._getframe().f_lineno + 5
+    sampler.start()
+    try:
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            textwrap.dedent("  a\n  b")
+            string.capwords("one two")
+    finally:
+        sampler.stop()
+    found = {
+        (line.leaf.partition(".")[0], int(line.where.rpartition(":")[2]))
+        for line in sampler.lines()
+        if line.leaf.startswith(("textwrap.", "string."))
+    }
+    assert found == {("textwrap", first), ("string", first + 1)}
+
+
+def test_what_a_function_held_goes_with_it() -> None:
+    """A batch that lived until the next look would cost the script its memory, and time."""
+
+    class Batch:
+        pass
+
+    def step() -> weakref.ref[Batch]:
+        batch = Batch()
+        end = time.monotonic() + 0.03
+        while time.monotonic() < end:
+            pass
+        return weakref.ref(batch)
+
+    sampler = Sampler(0.1, lambda: "")
+    sampler.start()
+    try:
+        held = []
+        for _ in range(12):
+            batch = step()
+            time.sleep(0.01)  # it may be looking just now
+            held.append(batch() is not None)
+    finally:
+        sampler.stop()
+    assert not any(held)
+    assert sampler.lines()

@@ -87,19 +87,6 @@ def memory() -> tuple[int, int] | None:
     return sizes[b"Private"], sizes[b"Shared"]
 
 
-def throttled() -> int | None:
-    """Nanoseconds for which the quota of this process's control group has stopped its threads."""
-    group = (_read("/proc/self/cgroup") or b"").splitlines()
-    own = group[-1].split(b":", 2)[-1].decode().strip("/") if group else ""
-    for base in (f"/sys/fs/cgroup/{own}", "/sys/fs/cgroup"):
-        text = _read(f"{base}/cpu.stat")
-        if text is not None:
-            counts = dict(line.split() for line in text.splitlines())
-            found = counts.get(b"throttled_usec")
-            return None if found is None else int(found) * 1000
-    return None
-
-
 def filesystem(folder: str) -> str | None:
     """The kind of filesystem that a folder lies on, as Linux names it."""
     text = _read("/proc/self/mounts")

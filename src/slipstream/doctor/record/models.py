@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Iterator, MutableMapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from slipstream.doctor.record.room import is_there_room
 
 _LOOKED_AT = 3  # calls of a model whose inputs are described; the last of them is kept
 _MOST_HELD = 3
+_EXCHANGES_TIMED = 10  # by torch itself, of a distributed model, from the first on
 _NOTHING = {"anomaly": 0, "autocast": 0, "synced": 0}  # calls in which it was on
 _DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 
@@ -57,6 +58,8 @@ class ModelFacts:
         if facts["calls"] < _LOOKED_AT:
             facts["inputs"] = [_input(a) for a in args if isinstance(a, torch.Tensor)]
         facts["calls"] += 1
+        if facts["is_distributed"] and facts["calls"] == _EXCHANGES_TIMED + 2:
+            facts["exchange_ns"] = _exchange_ns(module)
         name = mode_name(module.training, torch.is_grad_enabled())
         mode = facts["modes"].get(name)
         if mode is None:
@@ -131,6 +134,19 @@ class ModelFacts:
         self._held[number] = module
         while len(self._held) > _MOST_HELD:
             del self._held[next(iter(self._held))]
+
+
+def _exchange_ns(module: Any) -> int | None:
+    """What an exchange of gradients takes beyond the backward pass that it hides behind, as torch
+    has timed it. None where it has not.
+    """
+    with suppress(Exception):  # no such method in another version or class
+        known = module._get_ddp_logging_data()
+        whole, hidden = (
+            known["avg_backward_comm_time"], known["avg_backward_compute_comm_overlap_time"],
+        )  # fmt: skip
+        return max(0, int(whole) - int(hidden))
+    return None
 
 
 def mode_name(training: bool, with_grad: bool) -> str:

@@ -1,4 +1,4 @@
-"""How many cores other programs took while a script ran."""
+"""How many cores other programs took while a script ran, and how many a quota kept from it."""
 
 import os
 import time
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import psutil
 
+from slipstream.cpu import throttled_ns
 from slipstream.doctor.record.counters import _read
 
 _HERTZ = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -32,6 +33,7 @@ class Others:
     def __init__(self) -> None:
         self._cores = _own_cores()
         self._before = _used(self._cores)
+        self._throttled, self._began = throttled_ns(), time.monotonic()
 
     def facts(self) -> dict[str, float] | None:
         """Cores on average; None where a system does not say, where these are other cores by now,
@@ -47,6 +49,13 @@ class Others:
         own = max(0.0, now.by_own - self._before.by_own) / wall
         by_all = max(0.0, now.by_all - self._before.by_all) / wall
         return {"own": own, "others": max(0.0, by_all - own), "cores": float(len(self._cores))}
+
+    def stopped(self) -> float | None:
+        """Cores on average that a quota kept from going on; None where a system does not say."""
+        now, wall = throttled_ns(), time.monotonic() - self._began
+        if now is None or self._throttled is None or wall <= 0:
+            return None
+        return max(0, now - self._throttled) * 1e-9 / wall
 
 
 def _own_cores() -> frozenset[int]:

@@ -61,8 +61,13 @@ class Reading:
         self._sampler: Sampler | None = None
         self._start_counts = counters.read_counts()
         # The hooks of a process time all that it reads; what this reading takes is its own.
+        # The first batch is a beginning: imports, files opened, memory touched. What it took
+        # stands for all only as long as there is no other.
         self._times: dict[str, StageTimes] = {}
+        self._first_times: dict[str, StageTimes] = {}
+        self._first_busy = 0
         self.sample_shape: dict[int, int] = {}
+        self._first_shape: dict[int, int] = {}
         self._watched = self._watched_busy = 0
         # Batches behind the first ones, whose time is that of a beginning: [count, time].
         self._later_watched, self._later_plain = [0, 0], [0, 0]
@@ -86,7 +91,7 @@ class Reading:
         process, log = self.process, self.log
         is_watched = process.batch_count < _WATCHED_FIRST or not process.batch_count % self._period
         calls, outer = log.calls, log.times
-        log.times = self._times
+        log.times = self._times if process.batch_count else self._first_times
         shared = self._shared_counts() if self._opened is not None else None
         start, cpu, all_cpu, delay = _wall(), _cpu(), _all_cpu(), counters.run_delay()
         try:
@@ -109,6 +114,8 @@ class Reading:
                 later = self._later_watched if is_watched else self._later_plain
                 later[0] += 1
                 later[1] += end - start
+            if process.batch_count == 1:
+                self._first_busy = end - start
             if is_watched:
                 self._note_watched(end - start, log.calls - calls)
             if delay is not None:
@@ -157,8 +164,9 @@ class Reading:
 
     def note_sample(self) -> None:
         """The latest call was a sample, with all that is inside it."""
+        shape = self.sample_shape if self.process.batch_count else self._first_shape
         bits = (self.log.took // 1000).bit_length()
-        self.sample_shape[bits] = self.sample_shape.get(bits, 0) + 1
+        shape[bits] = shape.get(bits, 0) + 1
 
     def write(self, now: int | None = None, *, force: bool = False) -> None:
         """Tell the recorder, not too often."""
@@ -181,7 +189,9 @@ class Reading:
         """What is known so far."""
         process = self.process
         process.stages = {
-            name: self._of_all_batches(times) for name, times in self._times.items() if name
+            name: self._of_all_batches(times)
+            for name, times in (self._times or self._first_times).items()
+            if name
         }
         if self._sampler is not None:
             process.lines = self._sampler.lines()
@@ -192,7 +202,7 @@ class Reading:
         process.threads = counters.threads()
         process.library_threads = library_threads()
         process.facts |= {
-            "sample_shape": self.sample_shape,
+            "sample_shape": self.sample_shape or self._first_shape,
             "transforms": self.log.transforms,
             "pictures": self.log.pictures,
             "parallel_cpu": self._parallel,
@@ -212,12 +222,16 @@ class Reading:
 
     def _of_all_batches(self, times: StageTimes) -> StageTimes:
         """What was seen in batches that were looked into, of all."""
-        count = self.process.batch_count / max(1, self._watched)
-        busy = self.process.busy - self._excess() * self._watched
-        time = busy / max(1, self._watched_busy)
+        batches, watched = self.process.batch_count, self._watched
+        busy, watched_busy = self.process.busy - self._excess() * watched, self._watched_busy
+        if self._times:  # without the first, which was looked into
+            busy, watched_busy = busy - self._first_busy, watched_busy - self._first_busy
+            busy *= batches / (batches - 1)
+            watched -= 1
+        time = busy / max(1, watched_busy)
         return dataclasses.replace(
-            times, count=round(times.count * count), wall=round(times.wall * time),
-            cpu=round(times.cpu * time),
+            times, count=round(times.count * batches / max(1, watched)),
+            wall=round(times.wall * time), cpu=round(times.cpu * time),
         )  # fmt: skip
 
     def _measure_memory(self, now: int) -> None:

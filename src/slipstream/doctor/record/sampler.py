@@ -78,22 +78,22 @@ class Sampler:
     def _run(self) -> None:
         while not self._stopped:
             time.sleep(self.interval_s)
-            frames = [] if self._is_paused else frames_of(self._watched)
-            if frames:
-                self._note(frames)
+            if not self._is_paused:
+                # Nothing may hold its frames while this sleeps: they hold the script's tensors.
+                # One after the other, before anything that takes time: the thread goes on soon.
+                self._note(self._stage(), frames_of(self._watched))
             self.cpu_ns = time.thread_time_ns()
 
-    def _note(self, frames: list[FrameType]) -> None:
-        leaf, callers = frames[0], iter(frames)
-        frame = next((found for found in callers if is_users(found.f_code)), None)
+    def _note(self, stage: str, frames: list[tuple[FrameType, int]]) -> None:
+        callers = iter(frames)
+        frame, line = next((found for found in callers if is_users(found[0].f_code)), (None, 0))
         if frame is None:
             return
-        loop = self._loop()
-        outer = next((found for found in callers if found.f_code is loop), None)
+        leaf, loop = frames[0][0], self._loop()
+        outer, outer_line = next((found for found in callers if found[0].f_code is loop), (None, 0))
         key = (
-            frame.f_code, frame.f_lineno,
-            None if leaf is frame else leaf.f_code, leaf.f_globals.get("__name__", ""),
-            self._stage(), None if outer is None else loop, 0 if outer is None else outer.f_lineno,
+            frame.f_code, line, None if leaf is frame else leaf.f_code,
+            leaf.f_globals.get("__name__", ""), stage, None if outer is None else loop, outer_line,
         )  # fmt: skip
         self._counts[key] += 1
         if len(self._samples) < _MOST_SAMPLES:

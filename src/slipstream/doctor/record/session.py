@@ -76,7 +76,7 @@ class Session:
         self._first_cpu = self._latest = self._latest_cpu = self._first_sampled = 0
         self._first_own = 0
         self._others: Others | None = None
-        self._used: dict[str, float] | None = None
+        self._used: tuple[dict[str, float] | None, float | None] | None = None
         self._window_end: int | None = None
         self._memory: list[list[int]] = []
         self._memory_at = 0
@@ -100,7 +100,6 @@ class Session:
             os.environ[FOLDER_VARIABLE] = str(self._folder)
         self._began_at = datetime.datetime.now(datetime.timezone.utc)
         self._began = time.perf_counter_ns()
-        self._throttled = counters.throttled()
         self._loader_hooks.install()
         self._loop_hooks.install()
         self.threads.install()
@@ -149,7 +148,7 @@ class Session:
         # Of the run: replays change counters and caches.
         settings, memory = describe_settings(), self._memory
         settings["allocator"] = self._loop_hooks.allocator
-        settings["used"] = self._cores_used()
+        settings["used"], settings["stopped"] = self._cores_used()
         replays = replays and ended != "error" and not self.is_light
         replayed = self._loop_hooks.replay() if replays else []
         processes = self._own_processes() + self._workers()
@@ -178,9 +177,6 @@ class Session:
         )
         capture.settings["loop_cores"] = self._loop_cores(spans)
         capture.overhead = self._overhead(spans, length)
-        throttled = counters.throttled()
-        if throttled is not None and self._throttled is not None:
-            capture.settings["throttled"] = throttled - self._throttled
         capture.statements = describe_statements(
             {line.where for line in capture.lines} | {call.where or "" for call in capture.calls}
         )
@@ -317,10 +313,11 @@ class Session:
         if not self.is_light:
             self._others = Others()
 
-    def _cores_used(self) -> dict[str, float] | None:
-        """From the first batch to when this is asked for first."""
-        if self._used is None and self._others is not None:
-            self._used = self._others.facts()
+    def _cores_used(self) -> tuple[dict[str, float] | None, float | None]:
+        """And those stopped by a quota: from the first batch to when this is asked for first."""
+        if self._used is None:
+            known = self._others
+            self._used = (None, None) if known is None else (known.facts(), known.stopped())
         return self._used
 
     def saw_device(self) -> None:

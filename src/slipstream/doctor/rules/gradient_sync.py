@@ -17,6 +17,11 @@ def find(case: Case) -> list[Finding]:
         if facts.get("class") != "DistributedDataParallel" or exchanges < _MORE * max(1, steps):
             continue
         spare = 1 - steps / exchanges
+        backward_ms = case.attribution.of("backward")
+        exposed_ns = facts.get("exchange_ns")
+        cost = 0.0 if exposed_ns is None else min(spare * exposed_ns * 1e-6, backward_ms)
+        if exposed_ns is not None and not case.matters(cost):
+            continue
         return [
             Finding(
                 rule=NAME,
@@ -25,11 +30,10 @@ def find(case: Case) -> list[Finding]:
                     " of the optimizer; once would do."
                 ),
                 where=mode.get("where"),
-                # What an exchange takes beyond the backward pass it hides behind is not known.
-                cost_ms=0.0,
+                cost_ms=cost,
                 fix="with model.no_sync() around all but the last part.",
                 fix_class="N",
-                gain=Gain(0.0, spare * case.attribution.of("backward")),
+                gain=Gain(0.5 * cost, cost if exposed_ns is not None else spare * backward_ms),
             )
         ]
     return []

@@ -32,13 +32,20 @@ def find(case: Case) -> list[Finding]:
                 f"Samples lie on {kind}; reading takes a worker {spent:.1f} ms of"
                 f" {loading.batch_ms:.1f} ms for a batch."
             ),
-            where=loading.loader.facts.get("read_at") or loading.loader.made_at,
+            where=_where(case, loading),
             cost_ms=cost,
             fix="Copy the data to a disk of this machine once, packed into one file.",
             fix_class="E",
             gain=Gain(0.5 * cost, cost),
         )
     ]
+
+
+def _where(case: Case, loading: Loading) -> str | None:
+    """The line that most reads come from; else where samples are read at all."""
+    lines = case.reader_lines(lambda line: line.stage.startswith("read:"))
+    known = lines[0][0] if lines else loading.loader.facts.get("read_at")
+    return known or loading.loader.made_at
 
 
 def network_of(loading: Loading) -> str | None:

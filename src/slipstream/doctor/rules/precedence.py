@@ -30,13 +30,17 @@ _SILENCES: dict[str, tuple[str, ...]] = {
     "late-crop": (*_WORK, "storage-wait", "repeated-preprocessing"),
     **dict.fromkeys(("sync-each-step", "hidden-sync", "blocking-copy"), ("python-in-loop",)),
     "slow-worker-start": ("workers-restarted", "loader-recreated"),
+    "swapping": ("storage-wait",),
 }  # fmt: skip
 # rule: those that it stands before, though they may cost more
 _BEFORE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_WASTE, ("too-few-workers", *_WORK)),
     **dict.fromkeys(_FAULTS, ("no-workers", "too-few-workers", *_WORK)),
     **dict.fromkeys(_WORK, ("too-few-workers",)),
+    "swapping": ("no-workers", "too-few-workers", *_WASTE, *_WORK),
 }
+# What it explains is not theirs, however much more they take: without memory all is slow.
+_ALWAYS = ("swapping",)
 
 
 def arrange(findings: list[Finding]) -> list[Finding]:
@@ -59,7 +63,8 @@ def _without_overlap(findings: list[Finding]) -> list[Finding]:
         causes = [
             other.cost_ms
             for other in findings
-            if finding.rule in _BEFORE.get(other.rule, ()) and explains(other, finding)
+            if finding.rule in _BEFORE.get(other.rule, ())
+            and (other.rule in _ALWAYS or explains(other, finding))
         ]
         rest = max(0.0, finding.cost_ms - max(causes, default=0.0))
         gain = finding.gain

@@ -10,11 +10,12 @@ HEALTHY = "the quota of processor time is not used up"
 
 def find(case: Case) -> list[Finding]:
     """The control group was stopped while the loop ran."""
-    throttled = case.capture.settings.get("throttled")
-    if not throttled or not case.capture.length:
+    stopped = case.capture.settings.get("stopped")
+    if not stopped:
         return []
-    # Linux adds up the time for which each core's threads were stopped.
-    share = min(1.0, throttled / case.capture.length / max(1, case.cores))
+    # Linux adds up the time for which threads were stopped on each core: with those that ran.
+    ran = (case.capture.settings.get("used") or {}).get("own", case.cores)
+    share = stopped / (ran + stopped)
     cost = share * case.step_ms
     if not is_worth(case, cost):
         return []

@@ -1,5 +1,6 @@
 """`row-by-row`: rows are taken out of a table of pandas one at a time."""
 
+from slipstream.doctor.attribute import Loading
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, hot_lines, is_worth, stage_count
@@ -13,20 +14,25 @@ _LEAST_SHARE = 0.2  # of a batch
 def find(case: Case) -> list[Finding]:
     """`.iloc` and `.loc` for each sample."""
     loading = feed(case)
-    if loading is None or stage_count(loading, _STAGE) < 0.5 * loading.samples:
+    if loading is None:
         return []
-    spent = loading.stages.get(_STAGE, 0.0)
-    if not spent or spent < _LEAST_SHARE * loading.batch_ms:
+    lookups, lookup_ms = stage_count(loading, _STAGE), loading.stages.get(_STAGE, 0.0)
+    if not lookups or lookups < 0.5 * loading.samples:
+        return []
+    spent = lookup_ms + _further_ms(loading)
+    if spent < _LEAST_SHARE * loading.batch_ms:
         return []
     cost = case.gain_without(spent)
     if not is_worth(case, cost):
         return []
     lines = hot_lines(case, _STAGE)
-    each = 1000 * spent / stage_count(loading, _STAGE)
     return [
         Finding(
             rule=NAME,
-            title=f"pandas looks up a row for every sample, {each:.0f} µs each time.",
+            title=(
+                "pandas looks up a row for every sample,"
+                f" {1000 * lookup_ms / lookups:.0f} µs each time."
+            ),
             where=lines[0][0] if lines else loading.loader.facts.get("read_at"),
             cost_ms=cost,
             fix="Take the columns out once, as arrays: values = frame['x'].to_numpy().",
@@ -34,3 +40,11 @@ def find(case: Case) -> list[Finding]:
             gain=Gain(0.8 * cost, cost),
         )
     ]
+
+
+def _further_ms(loading: Loading) -> float:
+    """Of a batch: what pandas does with a row beyond looking it up."""
+    lines = [line for p in loading.processes for line in p.lines if line.stage == "dataset"]
+    found = sum(line.count for line in lines if line.leaf.startswith("pandas."))
+    everywhere = sum(line.count for line in lines)
+    return loading.stages.get("dataset", 0.0) * found / max(1, everywhere)

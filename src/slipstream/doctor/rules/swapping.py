@@ -7,16 +7,20 @@ from slipstream.doctor.rules.replayed import replays
 NAME = "swapping"
 HEALTHY = "nothing comes back from swap"
 _OFTEN = 10  # pages of a step
+_PAGE = 4096  # bytes, at least
 
 
 def find(case: Case) -> list[Finding]:
-    """Pages read from swap meanwhile; bounded by what waited for memory, where Linux counts it."""
+    """Pages read from swap meanwhile, by what waited for them: as far as Linux counts it as a lack
+    of memory, or as loading was blocked by it.
+    """
     for seen in replays(case, "swap"):
         steps = max(1, len(case.attribution.steps))
         if seen["pages"] < _OFTEN * steps or not seen["own_bytes"]:
             continue
         stalled = seen["stalled"]
-        cost = 0.0 if stalled is None else min(stalled * 1e-6 / steps, case.step_ms)
+        waited = _loading_ms(case, seen["pages"] / steps)
+        cost = min(max(waited, (stalled or 0) * 1e-6 / steps), case.step_ms)
         if stalled is not None and not case.matters(cost):
             continue
         return [
@@ -34,3 +38,17 @@ def find(case: Case) -> list[Finding]:
             )
         ]
     return []
+
+
+def _loading_ms(case: Case, pages: float) -> float:
+    """Of a step: the loop waits for batches whose processes wait for their own memory. Storage was
+    read then without a call that reads.
+    """
+    loading = case.loading
+    if loading is None or not loading.read_bytes:
+        return 0.0
+    silent = loading.read_bytes - (loading.read_chars or 0.0)
+    share = min(1.0, max(0.0, silent) / loading.read_bytes)
+    share *= min(1.0, pages * _PAGE / loading.read_bytes)
+    # A process that waits for a page has lost its core, too.
+    return share * case.gain_without(loading.blocked_ms + loading.delay_ms)

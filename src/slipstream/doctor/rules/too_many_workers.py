@@ -1,5 +1,8 @@
 """`too-many-workers`: more workers than cores; they and the loop wait for their turn."""
 
+import statistics
+
+from slipstream.doctor.attribute import Loading
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, is_worth
@@ -10,26 +13,32 @@ _LEAST_DELAY = 0.4  # of a batch
 
 
 def find(case: Case) -> list[Finding]:
-    """Workers spend their time waiting for a core, and so does the loop."""
+    """Workers that share cores all come late with their first batch, and keep the loop from its
+    own. Where no core is ever idle, nothing is lost by that: fewer had the same to do.
+    """
     loading = feed(case)
     if loading is None or loading.loader.workers <= max(2, case.cores):
         return []
     if loading.delay_ms < _LEAST_DELAY * loading.batch_ms:
         return []
-    waited = case.loop_delay_ms
-    best = max(1, case.cores if case.on_device else case.cores - 1)
-    # Fewer workers leave the loop its core, but have to make as many batches.
-    then = max(case.rest_ms - waited + loading.hand_over_ms, loading.cpu_ms / best)
-    cost = min(waited, case.step_ms - then)
+    late, waited = _late_ms(case, loading), _waited_ms(case, loading)
+    length = loading.loader.length or 0
+    # The loop waits for its core while an epoch begins, above all: that is counted once.
+    cost = min(max(waited, late / length if length else 0.0), _idle_ms(case, loading))
     if not is_worth(case, cost):
         return []
+    best = _best(case)
+    effects = [f"they wait {loading.delay_ms / loading.batch_ms:.0%} of the time for one"]
+    if late:
+        effects.append(f"each epoch begins {late:.0f} ms late")
+    if waited:
+        effects.append(f"the loop itself waits {waited:.1f} ms a step")
     return [
         Finding(
             rule=NAME,
             title=(
-                f"{loading.loader.workers} workers share {case.cores} cores: they wait"
-                f" {loading.delay_ms / loading.batch_ms:.0%} of the time for one, and the loop"
-                f" itself {waited:.1f} ms a step."
+                f"{loading.loader.workers} workers share {case.cores} cores:"
+                f" {', and '.join(effects)}."
             ),
             where=loading.loader.made_at,
             cost_ms=cost,
@@ -38,3 +47,36 @@ def find(case: Case) -> list[Finding]:
             gain=Gain(0.0, cost),
         )
     ]
+
+
+def _best(case: Case) -> int:
+    return max(1, case.cores if case.on_device else case.cores - 1)
+
+
+def _waited_ms(case: Case, loading: Loading) -> float:
+    """Of a step, by the loop. Fewer workers leave it its core, but have to make as many batches."""
+    waited = case.loop_delay_ms
+    then = max(case.rest_ms - waited + loading.hand_over_ms, loading.cpu_ms / _best(case))
+    return max(0.0, min(waited, case.step_ms - then))
+
+
+def _late_ms(case: Case, loading: Loading) -> float:
+    """By which the first batch of an epoch comes later than from workers with a core each. Of what
+    was waited only as much as sharing explains.
+    """
+    length, starts = loading.loader.length, case.attribution.epochs.starts_ms[1:]
+    if not length or not starts:
+        return 0.0
+    at_once = min(loading.loader.workers, length)
+    shared = loading.cpu_ms * at_once / case.cores + loading.blocked_ms
+    alone = loading.cpu_ms + loading.blocked_ms
+    return max(0.0, min(statistics.median(starts), shared) - alone)
+
+
+def _idle_ms(case: Case, loading: Loading) -> float:
+    """Of a step: how long the cores would be idle, taken together."""
+    used = case.capture.settings.get("used")
+    if not used:
+        return max(0.0, case.step_ms - loading.cpu_ms / case.cores)
+    busy = (used["own"] + used["others"]) / used["cores"]
+    return float(max(0.0, 1.0 - busy) * case.step_ms)
