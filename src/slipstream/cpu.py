@@ -26,19 +26,20 @@ def usable_cores(root: Path = Path("/")) -> int:
     return max(1, cores)
 
 
-def throttled_ns(root: Path = Path("/")) -> int | None:
-    """Nanoseconds for which the quota of this process's cgroup, or of one above it, has stopped its
-    threads so far, added up over cores; None where the system does not count it.
+def throttled_ns(root: Path = Path("/")) -> dict[Path, int]:
+    """Nanoseconds for which the quota of this process's cgroup, and of those above it, has stopped
+    its threads so far, added up over cores; empty where the system does not count it.
     """
     base = root / "sys/fs/cgroup"
-    found = [
-        _count(folder / "cpu.stat", "throttled_usec", 1000)
+    counted = [
+        (folder, _count(folder / "cpu.stat", "throttled_usec", 1000))
         for folder in _chain(base, _group(root, "0", ""))
+    ] + [
+        (folder, _count(folder / "cpu.stat", "throttled_time", 1))
+        for name in _V1_FOLDERS
+        for folder in _chain(base / name, _group(root, None, "cpu"))
     ]
-    for name in _V1_FOLDERS:
-        for folder in _chain(base / name, _group(root, None, "cpu")):
-            found.append(_count(folder / "cpu.stat", "throttled_time", 1))
-    return max((count for count in found if count is not None), default=None)
+    return {folder: count for folder, count in counted if count is not None}
 
 
 def _quota_v2(root: Path) -> float | None:

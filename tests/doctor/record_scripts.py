@@ -12,6 +12,7 @@ from typing import Any
 
 from slipstream.doctor.report import make_report
 from tests.doctor.scripts import CAPTURES, all_scripts, run_doctor, truth_of
+from tests.doctor.settings import Unavailable
 
 _LARGEST = 40_000
 _MOST_LINES = 40
@@ -53,7 +54,10 @@ def main(names: list[str]) -> None:
     CAPTURES.mkdir(exist_ok=True)
     for path in all_scripts():
         if not names or any(name in path.stem for name in names):
-            record(path)
+            try:
+                record(path)
+            except Unavailable as why:
+                print(f"{path.stem:34} not recorded: {why}", flush=True)
 
 
 if __name__ == "__main__":

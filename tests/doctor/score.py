@@ -95,7 +95,7 @@ def summary(scores: list[Score]) -> str:
     )
 
 
-def as_markdown(scores: list[Score]) -> str:
+def as_markdown(scores: list[Score], not_run: list[str]) -> str:
     """The page of the documentation."""
     import torch
 
@@ -118,7 +118,9 @@ def as_markdown(scores: list[Score]) -> str:
             (
                 "Scripts with a planted fault, run under `slipstream doctor` as a user would, each"
                 " against a healthy twin. The truth is what the script says it is, or what its step"
-                " takes without the doctor beyond that of its twin (best of two runs). Printed by"
+                " takes without the doctor beyond that of its twin (best of two runs). Scripts that"
+                " need a certain machine run on the real thing: two ranks, a control group with a"
+                " quota or little memory and swap, a small /dev/shm, files on a server. Printed by"
                 " `python -m tests.doctor.score --save docs/score.md`."
             ),
             "",
@@ -134,24 +136,28 @@ def as_markdown(scores: list[Score]) -> str:
             "False alarms on healthy scripts:" if alarms else "No false alarm on a healthy script.",
             *alarms,
             "",
+            *(["Not run here:", *(f"- {words}" for words in not_run), ""] if not_run else []),
         ]
     )
 
 
-def score_all(names: list[str]) -> list[Score]:
-    """Of all scripts, or of those with one of these names; printed as they come."""
-    scores = []
+def score_all(names: list[str]) -> tuple[list[Score], list[str]]:
+    """Of all scripts, or of those with one of these names; printed as they come. And which could
+    not be run, and why.
+    """
+    scores, not_run = [], []
     for path in all_scripts():
         if names and not any(name in path.stem for name in names):
             continue
         try:
             scores.append(score(path))
         except Unavailable as why:
+            not_run.append(f"{path.stem}: {why}")
             print(f"{path.stem:34} not run: {why}", flush=True)
             continue
         print(scores[-1].line(path), flush=True)
     print(summary(scores))
-    return scores
+    return scores, not_run
 
 
 def main() -> None:
@@ -160,9 +166,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
-    scores = score_all(options.names)
+    scores, not_run = score_all(options.names)
     if options.save:
-        options.save.write_text(as_markdown(scores))
+        options.save.write_text(as_markdown(scores, not_run))
 
 
 if __name__ == "__main__":

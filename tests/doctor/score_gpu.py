@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.doctor import score, scripts
-from tests.doctor.settings import place
 
 SCRIPTS = Path(__file__).parent.parent / "scripts_gpu"
 _TIMEOUT_S = 120
@@ -25,7 +24,8 @@ _TIMEOUT_S = 120
 
 def run_forked(arguments: list[str], under: str | None = None) -> str:
     """As `scripts._run`: `-m module` or a script, with arguments; what it printed."""
-    with place(under), tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    assert under is None, f"{under}: needs a process of its own, by --fresh"
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = multiprocessing.get_context("fork").Process(
             target=_be_main, args=(arguments, out.fileno(), err.fileno())
         )

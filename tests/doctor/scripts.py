@@ -93,9 +93,15 @@ def measured_step_ms(path: Path, times: int = 2, *, with_start: bool = False) ->
 
 def _run(arguments: list[str], under: str | None = None) -> str:
     with place(under) as found:
-        done = subprocess.run(
-            [*found.before, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S,
-            cwd=SCRIPTS, check=False, env={**os.environ, **found.environment},
+        process = subprocess.Popen(
+            [*found.before, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=SCRIPTS, env={**os.environ, **found.environment},
         )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+        try:
+            output, errors = process.communicate(timeout=_TIMEOUT_S)
+        finally:
+            if process.poll() is None:
+                process.terminate()  # torchrun ends its ranks then
+                process.communicate(timeout=_TIMEOUT_S)
+    assert process.returncode == 0, errors[-2000:]
+    return output

@@ -6,6 +6,7 @@ thing, made for one run and taken away behind it; most need root on Linux.
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,8 +72,11 @@ def _memory(limit: str) -> Iterator[Place]:
     with tempfile.TemporaryDirectory() as folder:
         swap = Path(folder) / "swap"
         swap.touch(0o600)
-        with swap.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, _SWAP_BYTES)
+        try:
+            with swap.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, _SWAP_BYTES)
+        except OSError as error:
+            raise Unavailable(f"no room for swap: {error.strerror}") from None
         _run("mkswap", str(swap))
         _run("swapon", str(swap))
         try:
@@ -98,39 +102,40 @@ def _network(_: str) -> Iterator[Place]:
     server_path = next((path for path in _SFTP if Path(path).exists()), None)
     if server_path is None or not Path("/dev/fuse").exists():
         raise Unavailable("needs /dev/fuse and OpenSSH's sftp-server")
-    with tempfile.TemporaryDirectory() as real, tempfile.TemporaryDirectory() as mounted:
-        to_client, for_client = socket.socketpair()
-        to_server, for_server = socket.socketpair()
-        server = subprocess.Popen([server_path], stdin=for_server, stdout=for_server)
-        client = subprocess.Popen(
-            ["sshfs", "-f", "-o", "passive,directport=0", f":{real}", mounted],
-            stdin=for_client, stdout=for_client,
-        )  # fmt: skip
-        for_client.close()
-        for_server.close()
-        threading.Thread(target=_forward, args=(to_client, to_server, 0.0), daemon=True).start()
-        threading.Thread(
-            target=_forward, args=(to_server, to_client, _DELAY_S), daemon=True
-        ).start()
-        try:
-            _wait_until(lambda: os.path.ismount(mounted), "sshfs did not mount")
-            yield Place(environment={"FOLDER": mounted})
-        finally:
-            subprocess.run(["umount", "--lazy", mounted], check=False, capture_output=True)
-            for process in (client, server):
-                process.terminate()
-                process.wait(10)
-            to_client.close()
-            to_server.close()
+    with ExitStack() as stack:
+        real, mounted = (stack.enter_context(tempfile.TemporaryDirectory()) for _ in range(2))
+        to_client, for_client = map(stack.enter_context, socket.socketpair())
+        to_server, for_server = map(stack.enter_context, socket.socketpair())
+        stack.enter_context(_running([server_path], for_server))
+        stack.callback(_run_anyway, "umount", "--lazy", mounted)
+        stack.enter_context(
+            _running(["sshfs", "-f", "-o", "passive", f":{real}", mounted], for_client)
+        )
+        for source, target, delay_s in (
+            (to_client, to_server, 0.0), (to_server, to_client, _DELAY_S),
+        ):  # fmt: skip
+            threading.Thread(target=_forward, args=(source, target, delay_s), daemon=True).start()
+        _wait_until(lambda: Path(mounted).is_mount(), "sshfs did not mount")
+        yield Place(environment={"FOLDER": mounted})
+
+
+@contextmanager
+def _running(command: list[str], talks_to: socket.socket) -> Iterator[None]:
+    process = subprocess.Popen(command, stdin=talks_to, stdout=talks_to)
+    talks_to.close()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _forward(source: socket.socket, target: socket.socket, delay_s: float) -> None:
-    try:
+    with suppress(OSError):  # closed at the end
         while data := source.recv(1 << 18):
             time.sleep(delay_s)
             target.sendall(data)
-    except OSError:  # closed at the end
-        return
+        target.shutdown(socket.SHUT_WR)
 
 
 def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
@@ -164,13 +169,27 @@ def _group(controller: str, values: dict[str, str]) -> Iterator[tuple[str, ...]]
         enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
         yield ("sh", "-c", enter, "sh", sys.executable)
     finally:
-        _wait_until(lambda: not (group / "cgroup.procs").read_text(), "a process is left")
+        _end_all_in(group)
         group.rmdir()
+
+
+def _end_all_in(group: Path) -> None:
+    """What a command has left running there would keep the group."""
+    ends = time.monotonic() + 10
+    while (left := (group / "cgroup.procs").read_text().split()) and time.monotonic() < ends:
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def _need(*programs: str) -> None:
     if missing := [name for name in programs if shutil.which(name) is None]:
         raise Unavailable(f"needs {', '.join(missing)}")
+
+
+def _run_anyway(*command: str) -> None:
+    subprocess.run(command, capture_output=True, check=False)
 
 
 def _run(*command: str) -> None:

@@ -219,21 +219,27 @@ torch.distributed.destroy_process_group()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slow", [1, -1])
-def test_a_slow_rank_is_named_under_torchrun(slow: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("slow", "steps"),
+    [(1, 20), (-1, 20), (1, 200)],
+    ids=["slow", "healthy", "slow, and over before the window"],
+)
+def test_a_slow_rank_is_named_under_torchrun(slow: int, steps: int, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     import os
 
     done = subprocess.run(
         [
             sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-            "-m", "slipstream", "doctor", "--steps", "20", "train.py",
+            "-m", "slipstream", "doctor", "--steps", str(steps), "--capture", "c.json",
+            "train.py",
         ],
         cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
         env={**os.environ, "SLOW_RANK": str(slow), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads((tmp_path / "report.json").read_text())
+    assert {path.name for path in tmp_path.glob("c*.json")} == {"c.json", "c-rank1.json"}
     found = {finding["rule"]: finding for finding in report["findings"]}
     if slow < 0:
         assert "slow-rank" not in found

@@ -5,8 +5,13 @@ from typing import Any
 
 import pytest
 
+from slipstream.doctor.attribute import attribute
 from slipstream.doctor.capture import CALL, Call
-from slipstream.doctor.rules import all_rules
+from slipstream.doctor.finding import Finding
+from slipstream.doctor.rules import all_rules, swapping
+from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.precedence import arrange
+from tests.doctor.made_case import made_case, made_loader
 from tests.doctor.test_rules_loop import _STEPS, PASSES, case_of, findings, only, replay
 
 PAGES = Path(__file__).parents[2] / "docs/rules"
@@ -138,3 +143,22 @@ def test_a_device_with_others_on_it_and_a_hot_one_are_named() -> None:
     assert only(case_of(*PASSES, clock="device", replays=[hot])).rule == "hot-device"
     well = {"name": "device", "processes": 1, "slowed": 1_000_000}
     assert findings(case_of(*PASSES, clock="device", replays=[well])) == {}
+
+
+def test_swapped_data_is_waited_for_while_it_is_read() -> None:
+    page = 4096
+    case = made_case(
+        wait_ms=20, stages={"dataset": (20, 2)}, loader=made_loader(workers=0, prefetch=None),
+        read_bytes=40 * 1000 * page, read_chars=0,
+    )  # fmt: skip
+    seen = {"name": "swap", "pages": 40 * 1000, "own_bytes": 1 << 28, "stalled": 0}
+    case.capture.replays = [{**seen, "page_bytes": page}]
+    [found] = swapping.find(case)
+    assert found.cost_ms == pytest.approx(18, rel=0.1)
+    waits = Finding("no-workers", "", None, 20.0, "", "E")
+    first, second = arrange([waits, found])
+    assert (first.rule, second.cost_ms) == ("swapping", pytest.approx(2, abs=1))
+    for process in case.capture.processes:
+        process.read_chars = process.read_bytes  # files were read
+    case = Case(case.capture, attribute(case.capture))
+    assert swapping.find(case) == []

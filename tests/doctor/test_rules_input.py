@@ -2,7 +2,7 @@
 
 import pytest
 
-from slipstream.doctor.capture import Line
+from slipstream.doctor.capture import NEXT, Line
 from slipstream.doctor.finding import Finding
 from slipstream.doctor.rules import (
     cold_reads,
@@ -30,7 +30,7 @@ from slipstream.doctor.rules import (
     workers_restarted,
 )
 from slipstream.doctor.rules.precedence import arrange
-from tests.doctor.made_case import made_case, made_loader
+from tests.doctor.made_case import MS, made_case, made_loader
 
 
 def cost(findings: list[Finding]) -> float:
@@ -85,6 +85,24 @@ class TestWorkers:
         assert cost(case(16)) == pytest.approx(3, rel=0.05)
         assert case(3) == []
 
+    def test_many_workers_are_late_with_the_first_batch_of_an_epoch(self) -> None:
+        def found(**used: float) -> list[Finding]:
+            case = made_case(
+                wait_ms=0.1, epochs=3, stages={"dataset": (100, 20)}, delay_ms=80, cores=4,
+                loader=made_loader(workers=16, persistent=True),
+            )  # fmt: skip
+            for span in case.capture.spans:
+                if span.kind == NEXT and span.detail[2] == 0:
+                    span.start = span.end - 90 * MS
+            case.capture.settings["used"] = {"own": 1.0, "others": 0.0, "cores": 4.0, **used}
+            return too_many_workers.find(case)
+
+        # Sixteen that share four cores take 80 ms, one alone 20, in every 40 steps.
+        assert cost(found()) == pytest.approx(60 / 40, rel=0.05)
+        assert "each epoch begins 60 ms late" in found()[0].title
+        assert found(own=3.9) == []  # no core is idle: fewer had the same to do
+        assert found(others=2.9) == []
+
     def test_threads_of_libraries_are_seen_by_their_processor_time(self) -> None:
         def found(parallel_ns: int) -> list[Finding]:
             return library_threads.find(
@@ -102,6 +120,8 @@ class TestWorkers:
         assert quota_ignored.find(case) == []
         case.capture.settings |= {"stopped": 2.0, "used": {"own": 6.0, "others": 0, "cores": 8}}
         assert cost(quota_ignored.find(case)) == pytest.approx(0.25 * case.step_ms)
+        case.capture.settings["used"]["own"] = 0.1  # others in the group used it up
+        assert cost(quota_ignored.find(case)) == pytest.approx(0.2 * case.step_ms)
 
 
 class TestStarts:
@@ -158,6 +178,27 @@ class TestStages:
             wait_ms=10, stages={stage: (30, 30), "dataset": (10, 10)}, counts={stage: 160}
         )
         assert cost(row_by_row.find(case)) == pytest.approx(10, rel=0.05)
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_what_pandas_does_with_a_row_counts_too(self, workers: int) -> None:
+        stage = "dataset: DataFrame.iloc"
+        lines = (
+            Line("train.py:3", "__getitem__", "pandas.core.frame.DataFrame._ixs", stage, 10),
+            Line("train.py:4", "__getitem__", "pandas.core.base.to_numpy", "dataset", 20),
+            Line("train.py:5", "__getitem__", "", "dataset", 10),
+            Line("train.py:9", "main", "", "", 500),
+        )
+        case = made_case(
+            wait_ms=40, rest_ms=5, stages={stage: (10, 10), "dataset": (30, 30)},
+            counts={stage: 320 // max(1, workers)}, lines=lines if workers else (),
+            loader=made_loader(workers=workers),
+        )  # fmt: skip
+        case.capture.lines = [] if workers else list(lines)
+        with_all = cost(row_by_row.find(case))
+        for process in case.capture.processes:
+            process.lines = []
+        case.capture.lines = []
+        assert with_all > 2 * cost(row_by_row.find(case))
 
     def test_a_sampler_that_is_slow_once_an_epoch(self) -> None:
         once = made_loader(facts={"index": [41, 4_000_000_000 + 40_000, [4_000_000_000]]})

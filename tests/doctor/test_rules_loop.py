@@ -469,6 +469,17 @@ def test_gradients_exchanged_too_often_are_counted() -> None:
     assert found.cost_ms == 0
 
 
+def test_needless_exchanges_cost_what_no_backward_pass_hides() -> None:
+    model = made_model(**{"class": "DistributedDataParallel"})
+    model["modes"]["train"]["synced"] = 4 * _STEPS
+    model["exchanges_ns"] = [9 * MS // 10, MS, 30 * MS]
+    case = case_of(*PASSES, model={"models": [model]})
+    backward = case.attribution.of("backward")
+    assert only(case).cost_ms == pytest.approx(min(3.0, 0.75 * backward), rel=0.1)
+    model["exchanges_ns"] = [0]
+    assert "gradient-sync" not in findings(case_of(*PASSES, model={"models": [model]}))
+
+
 def test_letting_go_of_wide_batches_counts() -> None:
     tensors = [["[0]", "float64", [64, 60_000], 64 * 60_000 * 8, False, True, "cpu"]]
     loader = made_loader(tensors=tensors, batch_bytes=tensors[0][3])

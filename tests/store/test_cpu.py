@@ -65,30 +65,30 @@ def test_quota(tmp_path: Path, files: dict[str, str], cores: int) -> None:
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({}, None),
-        ({"sys/fs/cgroup/cpu.stat": "usage_usec 5\nthrottled_usec 70\n"}, 70_000),
-        ({"sys/fs/cgroup/cpu.stat": "usage_usec 5\n"}, None),
-        ({"sys/fs/cgroup/cpu.stat": "rubbish"}, None),
+        ({}, []),
+        ({"sys/fs/cgroup/cpu.stat": "usage_usec 5\nthrottled_usec 70\n"}, [70_000]),
+        ({"sys/fs/cgroup/cpu.stat": "usage_usec 5\n"}, []),
+        ({"sys/fs/cgroup/cpu.stat": "rubbish"}, []),
         (
             {
                 "proc/self/cgroup": "0::/outer/inner\n",
                 "sys/fs/cgroup/outer/cpu.stat": "throttled_usec 70",
                 "sys/fs/cgroup/outer/inner/cpu.stat": "throttled_usec 0",
             },
-            70_000,
+            [0, 70_000],
         ),
         (
             {
                 "proc/self/cgroup": "4:cpu,cpuacct:/job\n0::/\n",
                 "sys/fs/cgroup/cpu,cpuacct/job/cpu.stat": "nr_throttled 3\nthrottled_time 90",
             },
-            90,
+            [90],
         ),
     ],
 )
 def test_time_stopped_by_a_quota(
-    tmp_path: Path, files: dict[str, str], expected: int | None
+    tmp_path: Path, files: dict[str, str], expected: list[int]
 ) -> None:
     for name, text in files.items():
         _place(tmp_path, name, text)
-    assert throttled_ns(tmp_path) == expected
+    assert sorted(throttled_ns(tmp_path).values()) == expected

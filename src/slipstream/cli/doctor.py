@@ -87,7 +87,8 @@ def doctor(
         )
     rank = int(os.environ.get("RANK", "0"))
     if rank:
-        html, json_file = (p.with_stem(f"{p.stem}-rank{rank}") for p in (html, json_file))
+        html, json_file = (_of_rank(path, rank) for path in (html, json_file))
+        capture_file = capture_file and _of_rank(capture_file, rank)
     # Before the script runs: it may take long, and may change the folder.
     html_path, json_path = _place_for(html), _place_for(json_file)
     capture_path = None if capture_file is None else _place_for(capture_file)
@@ -123,6 +124,10 @@ def doctor(
         os._exit(exit_code)
     if exit_code:
         raise typer.Exit(exit_code)
+
+
+def _of_rank(path: Path, rank: int) -> Path:
+    return path.with_stem(f"{path.stem}-rank{rank}")
 
 
 def _place_for(path: Path) -> Path:

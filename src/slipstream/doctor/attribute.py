@@ -271,11 +271,10 @@ def _loading_of(capture: Capture, loop: int, steps: Sequence[Step]) -> Loading:
         for name, times in process.stages.items():
             stages[name] += times.wall * per
             stages_cpu[name] += times.cpu * per
-    busy = sum(p.busy - _watching_of(p) for p in own) * per
-    cpu = sum(batch[3] for p in own for batch in p.batches) / max(
-        1, sum(len(p.batches) for p in own)
-    )
-    delay = sum(p.run_delay or 0 for p in own) * per
+    busy = sum(_usual_of(p, p.busy - _watching_of(p), 0) for p in own) * per
+    kept = [batch for p in own for batch in p.batches if batch[0] or p.batch_count == 1]
+    cpu = sum(batch[3] for batch in kept) / max(1, len(kept))
+    delay = sum(_usual_of(p, p.run_delay or 0, 1) for p in own) * per
     waits = [s for step in steps for s in step.spans if s.kind == NEXT and s.detail[0] == loop]
     hand_over = statistics.median((s.cpu or 0) * _MS for s in waits) if waits else 0.0
     return Loading(
@@ -285,6 +284,14 @@ def _loading_of(capture: Capture, loop: int, steps: Sequence[Step]) -> Loading:
         _sum_of([p.read_bytes for p in own], batches),
         _sum_of([p.read_chars for p in own], batches),
     )  # fmt: skip
+
+
+def _usual_of(process: Process, total: int, place: int) -> float:
+    """Of all its batches, if the first had been like the others: it is a beginning."""
+    first = process.facts.get("first_batch")
+    if first is None or process.batch_count < 2:
+        return total
+    return float((total - first[place]) * process.batch_count / (process.batch_count - 1))
 
 
 def _watching_of(process: Process) -> int:

@@ -42,6 +42,7 @@ class FurtherHooks:
         self._pressure = Pressure()
         self._products: dict[int, Products] = {}
         self._steps = 0
+        self._is_in_group = False
         self.retained = RetainedGraphs()
 
     def install(self) -> None:
@@ -57,6 +58,8 @@ class FurtherHooks:
     def before_step(self) -> None:
         """Of the optimizer."""
         self._steps += 1
+        if not self._is_in_group and torch.distributed.is_available():
+            self._is_in_group = torch.distributed.is_initialized()
         self._profilers.before_step()
         if self._steps == _STEPS_BEFORE_TIDYING and not self._session.is_light:
             self._tidy()
@@ -78,12 +81,16 @@ class FurtherHooks:
         if seen is not None:
             self._products[number] = seen
 
+    def pressure(self) -> list[dict[str, Any]]:
+        """What the machine was short of until now."""
+        return self._pressure.facts()
+
     def replay(self, hooks: "LoopHooks") -> list[dict[str, Any]]:
         """What was seen, and what it would gain to leave it out. After the other replays."""
-        found = self._pressure.facts()
+        found: list[dict[str, Any]] = []
         try:
             spans, loaders = self._trace.spans, self._session.loaders
-            ranks = exchange(spans, loaders, self._session.clock)
+            ranks = exchange(spans, loaders, self._session.clock) if self._is_in_group else []
         except Exception as error:
             found.append({"name": "failed", "error": type(error).__name__})
             ranks = []

@@ -128,7 +128,8 @@ class LoopHooks:
                 call.facts["kept_at"] = accumulation_of(call.where)
         try:
             self.models.after_backward()
-            return replay_all(self) + self._further.replay(self)
+            pressed = self._further.pressure()  # before replays need memory of their own
+            return pressed + replay_all(self) + self._further.replay(self)
         finally:
             self.models.release()
             self.held_optimizers.clear()

@@ -22,7 +22,9 @@ from slipstream.doctor.record.room import is_there_room
 
 _LOOKED_AT = 3  # calls of a model whose inputs are described; the last of them is kept
 _MOST_HELD = 3
-_EXCHANGES_TIMED = 10  # by torch itself, of a distributed model, from the first on
+# Exchanges of gradients that torch times itself, without the first ones; an exchange is known when
+# the one after the next begins.
+_TIMED_EXCHANGES = range(5, 13)
 _NOTHING = {"anomaly": 0, "autocast": 0, "synced": 0}  # calls in which it was on
 _DISTRIBUTED = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 
@@ -58,8 +60,6 @@ class ModelFacts:
         if facts["calls"] < _LOOKED_AT:
             facts["inputs"] = [_input(a) for a in args if isinstance(a, torch.Tensor)]
         facts["calls"] += 1
-        if facts["is_distributed"] and facts["calls"] == _EXCHANGES_TIMED + 2:
-            facts["exchange_ns"] = _exchange_ns(module)
         name = mode_name(module.training, torch.is_grad_enabled())
         mode = facts["modes"].get(name)
         if mode is None:
@@ -69,7 +69,10 @@ class ModelFacts:
         if torch.is_autocast_enabled("cuda"):
             mode["autocast"] += 1
             self.autocast_dtype = torch.get_autocast_dtype("cuda")
-        mode["synced"] += bool(getattr(module, "require_backward_grad_sync", False))
+        if getattr(module, "require_backward_grad_sync", False):
+            mode["synced"] += 1
+            if mode["synced"] in _TIMED_EXCHANGES and facts["is_distributed"]:
+                facts["exchanges_ns"] += _exchange_ns(module)
         if mode["calls"] == _LOOKED_AT and number in self._held:
             self.given[number, name] = _without_graph(args), _without_graph(kwargs)
             self.depths[number, name] = users_depth()
@@ -136,17 +139,15 @@ class ModelFacts:
             del self._held[next(iter(self._held))]
 
 
-def _exchange_ns(module: Any) -> int | None:
-    """What an exchange of gradients takes beyond the backward pass that it hides behind, as torch
-    has timed it. None where it has not.
+def _exchange_ns(module: Any) -> list[int]:
+    """What the latest exchange of gradients took beyond the backward pass that it hides behind, as
+    torch has timed it; nothing where it has not.
     """
     with suppress(Exception):  # no such method in another version or class
         known = module._get_ddp_logging_data()
-        whole, hidden = (
-            known["avg_backward_comm_time"], known["avg_backward_compute_comm_overlap_time"],
-        )  # fmt: skip
-        return max(0, int(whole) - int(hidden))
-    return None
+        whole, hidden = known["backward_comm_time"], known["backward_compute_comm_overlap_time"]
+        return [max(0, int(whole) - int(hidden))] if whole else []
+    return []
 
 
 def mode_name(training: bool, with_grad: bool) -> str:
@@ -205,6 +206,7 @@ def _describe(module: Any) -> dict[str, Any]:
         "convolutions": len(convolutions),
         "channels_last_weights": last,
         "is_distributed": type(module).__name__ in _DISTRIBUTED,
+        "exchanges_ns": [],
         "calls": 0,
         "modes": {},
         "inputs": [],

@@ -53,9 +53,9 @@ class Others:
     def stopped(self) -> float | None:
         """Cores on average that a quota kept from going on; None where a system does not say."""
         now, wall = throttled_ns(), time.monotonic() - self._began
-        if now is None or self._throttled is None or wall <= 0:
-            return None
-        return max(0, now - self._throttled) * 1e-9 / wall
+        # Of all groups above the one that was stopped most.
+        more = [now[group] - count for group, count in self._throttled.items() if group in now]
+        return max(more) * 1e-9 / wall if more and wall > 0 else None
 
 
 def _own_cores() -> frozenset[int]:

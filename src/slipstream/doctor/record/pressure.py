@@ -3,6 +3,7 @@
 Read at the beginning and at the end; None where a system does not count it.
 """
 
+import mmap
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -85,7 +86,7 @@ class Pressure:
             found.append(
                 {
                     "name": "swap", "pages": pages - self._swapped, "own_bytes": own_swap(),
-                    "stalled": waited,
+                    "stalled": waited, "page_bytes": mmap.PAGESIZE,
                 }
             )  # fmt: skip
         now = device_state()

@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ _EVERY_S = 0.05
 
 
 def exchange(spans: list[Span], loaders: list[Loader], clock: str) -> list[dict[str, Any]]:
-    """Steps and parts of the ranks on this machine, for the first of them; for others nothing."""
-    # What the launcher says: a script that has ended has left its process group.
+    """Steps and parts of the ranks on this machine, for the first of them; for others nothing. To
+    be called where there was a process group: else processes of one launcher need not be one job.
+    """
+    # What the launcher says: a script that has ended has left its process group by now.
     try:
         rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
         beside = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -38,7 +41,9 @@ def exchange(spans: list[Span], loaders: list[Loader], clock: str) -> list[dict[
     found = _gathered(folder, beside)
     for file in folder.glob("*.json"):
         file.unlink(missing_ok=True)
-    return found
+    with suppress(OSError):  # a rank that is later than we wait
+        folder.rmdir()
+    return found if len(found) > 1 else []
 
 
 def summary_of(capture: Capture, rank: int) -> dict[str, Any]:

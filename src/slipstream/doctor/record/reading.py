@@ -93,40 +93,52 @@ class Reading:
         calls, outer = log.calls, log.times
         log.times = self._times if process.batch_count else self._first_times
         shared = self._shared_counts() if self._opened is not None else None
+        is_batch = True
         start, cpu, all_cpu, delay = _wall(), _cpu(), _all_cpu(), counters.run_delay()
         try:
             if not is_watched:
                 return self._fetch_unwatched(function, index)
             with time_conversions(log):
                 return log.call("fetch", function, index)
+        except StopIteration:  # the end of an IterableDataset, no batch
+            is_batch = False
+            raise
         finally:
             end, used = _wall(), _cpu() - cpu
-            delayed = (counters.run_delay() or 0) - (delay or 0)
+            delayed = None if delay is None else (counters.run_delay() or 0) - delay
             self._parallel += max(0, _all_cpu() - all_cpu - used)
             log.times = outer
             if shared is not None:
                 self._add_counts(shared)
-            process.batches.append([process.batch_count, start, end, used, delayed])
-            del process.batches[:-_KEPT_BATCHES]
-            process.batch_count += 1
-            process.busy += end - start
-            if process.batch_count > _WATCHED_FIRST:
-                later = self._later_watched if is_watched else self._later_plain
-                later[0] += 1
-                later[1] += end - start
-            if process.batch_count == 1:
-                self._first_busy = end - start
-            if is_watched:
-                self._note_watched(end - start, log.calls - calls)
-            if delay is not None:
-                process.run_delay = (process.run_delay or 0) + delayed
-            if isinstance(index, (list, tuple)):
-                process.samples += len(index)
+            if is_batch:
+                self._count(start, end, used, delayed, is_watched)
+                if is_watched:
+                    self._note_watched(end - start, log.calls - calls)
+                if isinstance(index, (list, tuple)) and index[:1] != [None]:
+                    process.samples += len(index)  # those of an iterable count themselves
             self.write(end)
             own = _wall() - entered - (end - start)
             self.own_ns += own
             if process.batch_count == 1:
                 self.own_parts["first"] = own
+
+    def _count(
+        self, start: int, end: int, used: int, delayed: int | None, is_watched: bool
+    ) -> None:
+        process = self.process
+        process.batches.append([process.batch_count, start, end, used, delayed or 0])
+        del process.batches[:-_KEPT_BATCHES]
+        process.batch_count += 1
+        process.busy += end - start
+        if delayed is not None:
+            process.run_delay = (process.run_delay or 0) + delayed
+        if process.batch_count == 1:
+            self._first_busy = end - start
+            process.facts["first_batch"] = [end - start, delayed or 0]
+        if process.batch_count > _WATCHED_FIRST:
+            later = self._later_watched if is_watched else self._later_plain
+            later[0] += 1
+            later[1] += end - start
 
     def _fetch_unwatched(self, function: Callable[[Any], Any], index: Any) -> Any:
         log, stage = self.log, self.log.current
@@ -164,6 +176,8 @@ class Reading:
 
     def note_sample(self) -> None:
         """The latest call was a sample, with all that is inside it."""
+        if not self.log.is_on:
+            return
         shape = self.sample_shape if self.process.batch_count else self._first_shape
         bits = (self.log.took // 1000).bit_length()
         shape[bits] = shape.get(bits, 0) + 1
@@ -190,7 +204,7 @@ class Reading:
         process = self.process
         process.stages = {
             name: self._of_all_batches(times)
-            for name, times in (self._times or self._first_times).items()
+            for name, times in (self._times if self._has_later else self._first_times).items()
             if name
         }
         if self._sampler is not None:
@@ -202,7 +216,7 @@ class Reading:
         process.threads = counters.threads()
         process.library_threads = library_threads()
         process.facts |= {
-            "sample_shape": self.sample_shape or self._first_shape,
+            "sample_shape": self.sample_shape if self._has_later else self._first_shape,
             "transforms": self.log.transforms,
             "pictures": self.log.pictures,
             "parallel_cpu": self._parallel,
@@ -220,11 +234,16 @@ class Reading:
             process.facts["watching_ns"] = dict(self.own_parts)
         return process
 
+    @property
+    def _has_later(self) -> bool:
+        """Whether there is a batch behind the first."""
+        return self.process.batch_count > 1
+
     def _of_all_batches(self, times: StageTimes) -> StageTimes:
         """What was seen in batches that were looked into, of all."""
         batches, watched = self.process.batch_count, self._watched
         busy, watched_busy = self.process.busy - self._excess() * watched, self._watched_busy
-        if self._times:  # without the first, which was looked into
+        if self._has_later:  # without the first, which was looked into
             busy, watched_busy = busy - self._first_busy, watched_busy - self._first_busy
             busy *= batches / (batches - 1)
             watched -= 1

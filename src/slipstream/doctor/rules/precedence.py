@@ -30,14 +30,13 @@ _SILENCES: dict[str, tuple[str, ...]] = {
     "late-crop": (*_WORK, "storage-wait", "repeated-preprocessing"),
     **dict.fromkeys(("sync-each-step", "hidden-sync", "blocking-copy"), ("python-in-loop",)),
     "slow-worker-start": ("workers-restarted", "loader-recreated"),
-    "swapping": ("storage-wait",),
 }  # fmt: skip
 # rule: those that it stands before, though they may cost more
 _BEFORE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_WASTE, ("too-few-workers", *_WORK)),
     **dict.fromkeys(_FAULTS, ("no-workers", "too-few-workers", *_WORK)),
     **dict.fromkeys(_WORK, ("too-few-workers",)),
-    "swapping": ("no-workers", "too-few-workers", *_WASTE, *_WORK),
+    "swapping": ("no-workers", "too-few-workers", "storage-wait", *_WASTE, *_WORK),
 }
 # What it explains is not theirs, however much more they take: without memory all is slow.
 _ALWAYS = ("swapping",)

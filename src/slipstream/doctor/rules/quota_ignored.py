@@ -15,6 +15,8 @@ def find(case: Case) -> list[Finding]:
         return []
     # Linux adds up the time for which threads were stopped on each core: with those that ran.
     ran = (case.capture.settings.get("used") or {}).get("own", case.cores)
+    if ran < case.cores / 2:  # others in the same group used it up
+        ran = case.cores
     share = stopped / (ran + stopped)
     cost = share * case.step_ms
     if not is_worth(case, cost):

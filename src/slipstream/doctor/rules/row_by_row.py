@@ -19,7 +19,7 @@ def find(case: Case) -> list[Finding]:
     lookups, lookup_ms = stage_count(loading, _STAGE), loading.stages.get(_STAGE, 0.0)
     if not lookups or lookups < 0.5 * loading.samples:
         return []
-    spent = lookup_ms + _further_ms(loading)
+    spent = max(lookup_ms, _in_pandas(case, loading) * loading.batch_ms)
     if spent < _LEAST_SHARE * loading.batch_ms:
         return []
     cost = case.gain_without(spent)
@@ -42,9 +42,14 @@ def find(case: Case) -> list[Finding]:
     ]
 
 
-def _further_ms(loading: Loading) -> float:
-    """Of a batch: what pandas does with a row beyond looking it up."""
-    lines = [line for p in loading.processes for line in p.lines if line.stage == "dataset"]
-    found = sum(line.count for line in lines if line.leaf.startswith("pandas."))
-    everywhere = sum(line.count for line in lines)
-    return loading.stages.get("dataset", 0.0) * found / max(1, everywhere)
+def _in_pandas(case: Case, loading: Loading) -> float:
+    """The share of a batch that is spent in pandas: with what it does to a row behind the lookup,
+    and in batches that are not looked into.
+    """
+    processes = [line for process in loading.processes for line in process.lines]
+    lines = processes if loading.loader.workers else case.capture.lines
+    reading = [line for line in lines if line.stage in loading.stages]
+    found = sum(
+        line.count for line in reading if line.stage == _STAGE or line.leaf.startswith("pandas.")
+    )
+    return found / max(1, sum(line.count for line in reading))

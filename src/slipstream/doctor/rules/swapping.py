@@ -7,7 +7,6 @@ from slipstream.doctor.rules.replayed import replays
 NAME = "swapping"
 HEALTHY = "nothing comes back from swap"
 _OFTEN = 10  # pages of a step
-_PAGE = 4096  # bytes, at least
 
 
 def find(case: Case) -> list[Finding]:
@@ -19,7 +18,7 @@ def find(case: Case) -> list[Finding]:
         if seen["pages"] < _OFTEN * steps or not seen["own_bytes"]:
             continue
         stalled = seen["stalled"]
-        waited = _loading_ms(case, seen["pages"] / steps)
+        waited = _loading_ms(case, seen["pages"] * seen.get("page_bytes", 4096) / steps)
         cost = min(max(waited, (stalled or 0) * 1e-6 / steps), case.step_ms)
         if stalled is not None and not case.matters(cost):
             continue
@@ -34,13 +33,13 @@ def find(case: Case) -> list[Finding]:
                 cost_ms=cost,
                 fix="Fewer workers, a smaller prefetch_factor, or data in a packed file.",
                 fix_class="E",
-                gain=Gain(0.0, cost if stalled is not None else case.step_ms),
+                gain=Gain(0.0, cost or case.step_ms),
             )
         ]
     return []
 
 
-def _loading_ms(case: Case, pages: float) -> float:
+def _loading_ms(case: Case, came_back: float) -> float:
     """Of a step: the loop waits for batches whose processes wait for their own memory. Storage was
     read then without a call that reads.
     """
@@ -49,6 +48,6 @@ def _loading_ms(case: Case, pages: float) -> float:
         return 0.0
     silent = loading.read_bytes - (loading.read_chars or 0.0)
     share = min(1.0, max(0.0, silent) / loading.read_bytes)
-    share *= min(1.0, pages * _PAGE / loading.read_bytes)
+    share *= min(1.0, came_back / loading.read_bytes)
     # A process that waits for a page has lost its core, too.
     return share * case.gain_without(loading.blocked_ms + loading.delay_ms)

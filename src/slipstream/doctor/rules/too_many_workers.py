@@ -3,6 +3,7 @@
 import statistics
 
 from slipstream.doctor.attribute import Loading
+from slipstream.doctor.capture import NEXT
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, is_worth
@@ -29,9 +30,9 @@ def find(case: Case) -> list[Finding]:
         return []
     best = _best(case)
     effects = [f"they wait {loading.delay_ms / loading.batch_ms:.0%} of the time for one"]
-    if late:
+    if late >= 1:
         effects.append(f"each epoch begins {late:.0f} ms late")
-    if waited:
+    if waited >= 0.1:
         effects.append(f"the loop itself waits {waited:.1f} ms a step")
     return [
         Finding(
@@ -64,13 +65,23 @@ def _late_ms(case: Case, loading: Loading) -> float:
     """By which the first batch of an epoch comes later than from workers with a core each. Of what
     was waited only as much as sharing explains.
     """
-    length, starts = loading.loader.length, case.attribution.epochs.starts_ms[1:]
-    if not length or not starts:
-        return 0.0
-    at_once = min(loading.loader.workers, length)
+    loader = loading.loader
+    length, waits = loader.length, _first_waits_ms(case, loader.id)[1:]
+    if not length or not waits or not (loader.persistent or loader.start_method == "fork"):
+        return 0.0  # workers that import everything again are late for another reason
+    at_once = min(loader.workers, length)
     shared = loading.cpu_ms * at_once / case.cores + loading.blocked_ms
     alone = loading.cpu_ms + loading.blocked_ms
-    return max(0.0, min(statistics.median(starts), shared) - alone)
+    return max(0.0, min(statistics.median(waits), shared) - alone)
+
+
+def _first_waits_ms(case: Case, loader: int) -> list[float]:
+    """For the first batch of each epoch."""
+    return [
+        (span.end - span.start) * 1e-6
+        for span in case.capture.spans
+        if span.kind == NEXT and span.detail[0] == loader and span.detail[2] == 0
+    ]
 
 
 def _idle_ms(case: Case, loading: Loading) -> float:
@@ -78,5 +89,8 @@ def _idle_ms(case: Case, loading: Loading) -> float:
     used = case.capture.settings.get("used")
     if not used:
         return max(0.0, case.step_ms - loading.cpu_ms / case.cores)
-    busy = (used["own"] + used["others"]) / used["cores"]
+    if case.cores < used["cores"]:  # a quota: what others use is not ours
+        busy = used["own"] / case.cores
+    else:
+        busy = (used["own"] + used["others"]) / used["cores"]
     return float(max(0.0, 1.0 - busy) * case.step_ms)
