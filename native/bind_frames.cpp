@@ -35,5 +35,6 @@ nb::list frames_of(std::uint64_t thread) {
 void bind_frames(nb::module_& m) {
     m.def("frames_of", &frames_of, "thread"_a,
           nb::sig("def frames_of(thread: int) -> list[tuple[types.FrameType, int]]"),
-          "What a thread is at, frames and their lines, the innermost first; empty where it is over.");
+          "What a thread is at, frames and their lines, the innermost first; empty where it is "
+          "over.");
 }
