@@ -102,19 +102,21 @@ def test_what_a_function_held_goes_with_it() -> None:
 
     def step() -> weakref.ref[Batch]:
         batch = Batch()
-        end = time.monotonic() + 0.03
+        end = time.monotonic() + 0.25
         while time.monotonic() < end:
             pass
         return weakref.ref(batch)
 
-    sampler = Sampler(0.1, lambda: "")
+    def is_held(batch: weakref.ref[Batch]) -> bool:
+        end = time.monotonic() + 0.05  # it may be looking just now
+        while batch() is not None and time.monotonic() < end:
+            time.sleep(0.001)
+        return batch() is not None
+
+    sampler = Sampler(0.2, lambda: "")
     sampler.start()
     try:
-        held = []
-        for _ in range(12):
-            batch = step()
-            time.sleep(0.01)  # it may be looking just now
-            held.append(batch() is not None)
+        held = [is_held(step()) for _ in range(8)]
     finally:
         sampler.stop()
     assert not any(held)
