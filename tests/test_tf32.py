@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from slipstream.tf32 import tf32_settings, with_tf32
+
 SCRIPT = """
 import torch
 from slipstream.tf32 import allow_tf32, restore_tf32, tf32_settings
@@ -37,3 +39,14 @@ def test_it_is_put_back(set_: str, is_on: bool) -> None:
         check=False, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_several_at_once_leave_it_as_the_first_found_it() -> None:
+    before = tf32_settings()
+    first, second = with_tf32(), with_tf32()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert tf32_settings() != before
+    second.__exit__(None, None, None)
+    assert tf32_settings() == before

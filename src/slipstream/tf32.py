@@ -1,5 +1,8 @@
 """TF32, which torch knows by two names; the older cannot be read where the newer one was set."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -8,6 +11,9 @@ _PARTS = ("conv", "rnn")  # of cuDNN
 
 # Places with the values that they had, to be set again in this order.
 Settings = list[tuple[Any, str, Any]]
+
+_lock = threading.Lock()
+_before: list[Settings] = []  # what each found who is inside: the first one's counts
 
 
 def tf32_settings() -> Settings:
@@ -42,3 +48,18 @@ def restore_tf32(before: Settings) -> None:
     if tf32_settings() != before:
         for place, name, value in before:
             setattr(place, name, value)
+
+
+@contextmanager
+def with_tf32() -> Iterator[None]:
+    """Allowed inside, by as many threads as want it: the last one puts it back."""
+    with _lock:
+        _before.append(allow_tf32())
+    try:
+        yield
+    finally:
+        with _lock:
+            first = _before[0]
+            _before.pop()
+            if not _before:
+                restore_tf32(first)

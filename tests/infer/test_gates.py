@@ -11,7 +11,7 @@ from torch import nn
 
 from slipstream.errors import UsageError
 from slipstream.infer.gates.contract import contract
-from slipstream.infer.gates.metric import drop_of, judge, scores_of
+from slipstream.infer.gates.metric import drop_of, is_worse, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import Reference, reference_of
 from slipstream.infer.inputs import inputs_of
@@ -183,6 +183,27 @@ def test_scores_that_drop_fail() -> None:
     assert "score drops by" in str(judge(found, 0.01))
     assert judge(found, 0.1) is None
     assert drop_of(after, before).mean == pytest.approx(-0.05)
+
+
+def test_scores_that_are_no_numbers_fail() -> None:
+    before = [1.0] * 200
+    for after in ([float("nan")] * 200, [1.0] * 199 + [float("nan")], [float("-inf")] * 200):
+        assert "not all finite" in str(judge(drop_of(before, after), 0.01))
+        assert "not all finite" in str(is_worse(drop_of(before, after), 0.01))
+
+
+def test_what_is_proved_by_its_numbers_fails_only_where_it_surely_is_worse() -> None:
+    before = [1.0] * 100
+    assert is_worse(drop_of(before, before), 0.01) is None  # not shown, and not needed
+    assert is_worse(drop_of(before, [1.0] * 98 + [0.0] * 2), 0.01) is None
+    assert "score drops by" in str(is_worse(drop_of(before, [0.0] * 100), 0.01))
+
+
+def test_zeros_have_other_values_beside_them() -> None:
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.ReLU())
+    known = reference(model, torch.zeros(4, 8))
+    assert numeric(lambda x: torch.zeros(4, 8), known, "exact")[0] is not None
+    assert numeric(copied(model), known, "exact")[0] is None
 
 
 def test_a_metric_gives_a_score_per_sample() -> None:

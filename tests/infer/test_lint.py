@@ -5,6 +5,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -152,6 +153,21 @@ def test_used_parameters_and_a_batch_that_training_refuses() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
     found = parameters_of(model, torch.ones(1, 4))["unused-parameters"]
     assert (found.state, found.says) == ("nothing", "all of 4 parameters get a gradient")
+
+
+def test_what_training_alone_may_use_is_not_called_unused() -> None:
+    class Auxiliary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.main = nn.Linear(4, 4)
+            self.aside = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return (self.main(x), self.aside(x)) if self.training else self.main(x)
+
+    rule = "unused-parameters"
+    assert parameters_of(Auxiliary(), torch.ones(1, 4))[rule].state == "unmeasured"
+    assert parameters_of(Auxiliary(), torch.randn(3, 4))[rule].state == "nothing"
 
 
 def test_results_without_a_gradient() -> None:

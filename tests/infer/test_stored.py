@@ -99,6 +99,26 @@ def test_inputs_that_cannot_be_stored(tmp_path: Path) -> None:
         Optimized(model, Variant(), [], subject).save(tmp_path)
 
 
+def test_loading_asks_a_copy(tmp_path: Path) -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Conv2d(3, 4, 3)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return self.layer(x)
+
+    model = Counting().eval()
+    subject = Subject(model, inputs_of(torch.randn(2, 3, 8, 8)))
+    variant = Variant().plus(CHANNELS_LAST)
+    Optimized(variant.build(subject), variant, [], subject).save(tmp_path)
+    before = model.calls.clone()
+    load(tmp_path, model)
+    assert torch.equal(model.calls, before)
+
+
 def test_saving_leaves_the_callers_state(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
     whole = torch.randn(100_000)

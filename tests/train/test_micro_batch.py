@@ -1,8 +1,10 @@
 """The size of micro-batches: the knee of samples per second."""
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from torch import nn
 import slipstream
 from slipstream.errors import UsageError
 from slipstream.train.micro_batch import Point, knee_of, sizes_of
+from slipstream.train.parts import expect_cuttable
 from tests.train.small import cross_entropy, net, pictures, pictures_net, rows, sgd
 
 
@@ -91,6 +94,27 @@ def test_a_size_as_written_is_the_step_as_written() -> None:
     assert recipe.choices.micro_batch == 4
     assert recipe.choices.clip_norm == 1.0
     assert "range(0, size, 4)" in recipe.to_code()
+
+
+def test_random_numbers_speak_against_micro_batches() -> None:
+    model = nn.Sequential(nn.Linear(12, 64), nn.Dropout(0.1), nn.Linear(64, 5))
+    recipe = slipstream.tune_step(
+        model, cross_entropy, sgd(model), rows(), micro_batch="auto", only=[], budget_s=20.0
+    )
+    [row] = [row for row in recipe.rows if row.name == "micro-batches"]
+    assert (row.state, "draws random numbers" in row.why) == ("rejected", True)
+
+
+@dataclass
+class Targets:
+    values: torch.Tensor
+
+
+@pytest.mark.parametrize("targets", [Targets(torch.zeros(4)), np.zeros(4)], ids=type)
+def test_samples_that_would_be_left_whole_are_refused(targets: Any) -> None:
+    with pytest.raises(UsageError, match="cannot be cut"):
+        expect_cuttable({"x": torch.zeros(4, 2), "others": [targets]})
+    assert expect_cuttable({"x": torch.zeros(4, 2), "scale": np.float64(2), "name": "a"}) == 4
 
 
 @pytest.mark.parametrize("micro_batch", [2, "auto"])

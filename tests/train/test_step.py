@@ -189,6 +189,15 @@ def test_the_average_follows() -> None:
         _ = TrainStep(model, sgd(model), cross_entropy).average
 
 
+def test_complex_parameters_are_averaged() -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.ones(4, dtype=torch.cfloat))
+    step = TrainStep(model, sgd(model), lambda m, _: m.weight.abs().square().mean(), ema=0.75)
+    step(torch.zeros(1))
+    right = 0.75 * torch.ones(4) + 0.25 * model.weight.detach()
+    assert torch.allclose(step.average.weight, right)
+
+
 def test_it_goes_on_from_its_state() -> None:
     batches = rows(10)
     options: Any = {"precision": "fp16", "ema": 0.9}

@@ -1,6 +1,7 @@
 """`tune_step`: what is faster and the same stays, everything else is a row with its reason."""
 
 import copy
+import itertools
 import json
 import random
 import subprocess
@@ -22,6 +23,13 @@ from tests.train.odd import SLOW_S, Odd, halved, is_switched, odd_batches
 from tests.train.small import adamw, cross_entropy, losses_of, net, rows, same_bits, sgd
 
 SWITCH = "channels-last"
+
+
+def test_of_a_loader_without_an_end_the_first_batches_are_taken() -> None:
+    model = net()
+    endless = itertools.cycle(rows())
+    recipe = slipstream.tune_step(model, cross_entropy, sgd(model), endless, budget_s=0)
+    assert not recipe.is_changed
 
 
 def tune(model: nn.Module, **options: Any) -> Recipe:

@@ -8,9 +8,11 @@ import torch
 from slipstream.infer.gates.metric import Metric
 from slipstream.infer.inputs import Inputs
 
+MOST_CALLS = 64
+
 
 def record_calls(model: torch.nn.Module, metric: Metric, batches: Sequence[Any]) -> list[Inputs]:
-    """Inputs of every call of the model while `metric(model, batch)` runs, in order. They are
+    """Inputs of the first calls of the model while `metric(model, batch)` runs, in order. They are
     copies: neither the metric nor the model changes them afterwards. How a batch becomes the
     model's arguments is the metric's own matter, and so is whether it calls the model at all: one
     that goes round `model(...)`, by a method of it, records nothing.
@@ -24,13 +26,15 @@ def record_calls(model: torch.nn.Module, metric: Metric, batches: Sequence[Any])
     calls: list[Inputs] = []
 
     def record(part: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        calls.append(Inputs(args, dict(kwargs)).copy())
+        if len(calls) < MOST_CALLS:
+            calls.append(Inputs(args, dict(kwargs)).copy())
 
     hook = model.register_forward_pre_hook(record, with_kwargs=True)
     try:
         with torch.no_grad():
             for batch in batches:
-                metric(model, batch)
+                if len(calls) < MOST_CALLS:
+                    metric(model, batch)
     finally:
         hook.remove()
     return calls

@@ -90,5 +90,7 @@ def _with_noise(tensor: torch.Tensor, own: torch.Generator) -> torch.Tensor:
     spread = values.std(correction=0)
     if not spread > 0:
         spread = values.abs().mean()
+    if not spread > 0:  # zeros: any other values will do
+        spread = torch.ones_like(spread)
     noise = torch.randn(tensor.shape, generator=own, dtype=torch.float32).to(tensor.device)
     return torch.where(finite, tensor + (noise * spread * 0.5).to(tensor.dtype), tensor)

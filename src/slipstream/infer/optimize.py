@@ -67,7 +67,8 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
         task = Task(metric, batches[third:], max_drop) if metric is not None else None
         search = Search(subject, reference, until, accuracy, task, frozenset(without))
         variant, found = search.run()
-    subject = replace(subject, model=model)
+    calibration = subject.calibration if variant.kind == "lossy" else ()
+    subject = replace(subject, model=model, calibration=calibration)
     return Optimized(
         model if found is None else found, variant, list(search.rows.values()), subject
     )

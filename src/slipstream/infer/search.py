@@ -15,7 +15,7 @@ from slipstream.infer.change import ENGINE, KINDS, Change, Kind, Variant
 from slipstream.infer.changes.around import thread_counts, threads
 from slipstream.infer.changes.compiled import compiled_graphs
 from slipstream.infer.gates.contract import contract
-from slipstream.infer.gates.metric import Metric, drop_of, judge, scores_of
+from slipstream.infer.gates.metric import Metric, drop_of, is_worse, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import Reference, ask
 from slipstream.infer.keeping import TookTooLong, at_most, everything_as_before
@@ -194,8 +194,10 @@ class Search:
             self.task.scores = scores_of(self.subject.model, self.task.metric, self.task.data)
         drop = drop_of(self.task.scores, scores_of(model, self.task.metric, self.task.data))
         row.drop = str(drop)
-        if row.kind == "exact":
-            return None
+        if (
+            row.kind == "exact"
+        ):  # proved by its numbers: only what surely is worse speaks against it
+            return is_worse(drop, self.task.max_drop)
         return judge(drop, self.task.max_drop)
 
     def _screen(self, row: Row, model: torch.nn.Module) -> str | None:

@@ -87,7 +87,7 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
             Inputs(tuple(args), kwargs).map(lambda t: t.to(device))
             for args, kwargs in (stored["inputs"], *stored["calibration"])
         )
-        subject = Subject(model, inputs, tuple(calibration))
+        subject = Subject(copied(model), inputs, tuple(calibration))  # it may count its calls
         made_with, made_on = recipe.get("torch"), recipe.get("machine")
         if made_with != torch.__version__ or made_on != _here(subject)["machine"]:
             _warn(

@@ -21,14 +21,14 @@ class Average:
         gather_weights(self.model)
         pairs: list[tuple[torch.Tensor, torch.Tensor]]
         pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
-        self._floats = [pair for pair in pairs if pair[0].is_floating_point()]
-        self._others = [pair for pair in pairs if not pair[0].is_floating_point()]
+        self._averaged = [pair for pair in pairs if _has_fractions(pair[0])]
+        self._others = [pair for pair in pairs if not _has_fractions(pair[0])]
 
     @torch.no_grad()
     def update(self) -> None:
         """Follow by one step: `decay * average + (1 - decay) * parameter`."""
-        if self._floats:
-            averages, parameters = zip(*self._floats, strict=True)
+        if self._averaged:
+            averages, parameters = zip(*self._averaged, strict=True)
             torch._foreach_lerp_(averages, parameters, 1 - self.decay)
         # A model may have put other tensors in place of its buffers.
         buffers = zip(self.model.buffers(), self._followed.buffers(), strict=True)
@@ -42,3 +42,7 @@ class Average:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from an average that was saved."""
         self.model.load_state_dict(state)
+
+
+def _has_fractions(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()

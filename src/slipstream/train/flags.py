@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from slipstream.onednn import without_onednn
-from slipstream.tf32 import allow_tf32, restore_tf32
+from slipstream.tf32 import with_tf32
 from slipstream.train.choices import Choices
 
 
@@ -17,15 +17,15 @@ def flags_of(choices: Choices) -> Iterator[None]:
     benchmark = torch.backends.cudnn.benchmark
     if choices.cudnn_benchmark:
         torch.backends.cudnn.benchmark = True
-    before = allow_tf32() if choices.precision == "tf32" else None
     try:
-        with without_onednn() if choices.own_kernels else nullcontext():
+        with (
+            with_tf32() if choices.precision == "tf32" else nullcontext(),
+            without_onednn() if choices.own_kernels else nullcontext(),
+        ):
             yield
     finally:
         if choices.cudnn_benchmark:
             torch.backends.cudnn.benchmark = benchmark
-        if before is not None:
-            restore_tf32(before)
 
 
 def tf32_of(place: Any) -> bool:

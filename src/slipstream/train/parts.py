@@ -40,6 +40,11 @@ def cut(batch: Any, start: int, end: int, size: int) -> Any:
 def expect_cuttable(batch: Any) -> int:
     """Samples in a batch. Raises `UsageError` for one that cannot be cut into samples."""
     size = size_of(batch)
+    if whole := _left_whole(batch):
+        raise UsageError(
+            f"A batch holds a {whole}, which cannot be cut into micro-batches; expected tensors in "
+            "tuples, lists and dicts."
+        )
     sizes = sorted({len(tensor) for tensor in tensors_of(batch) if tensor.dim()})
     if sizes != [size] or not size:
         raise UsageError(
@@ -47,3 +52,14 @@ def expect_cuttable(batch: Any) -> int:
             "tensors in tuples, lists and dicts that all have as many rows as there are samples."
         )
     return size
+
+
+def _left_whole(batch: Any) -> str | None:
+    """What `cut` would give every micro-batch as it is, though it holds samples."""
+    if isinstance(batch, torch.Tensor):
+        return None
+    if isinstance(batch, (dict, list, tuple)):
+        values = batch.values() if isinstance(batch, dict) else batch
+        return next((found for value in values if (found := _left_whole(value))), None)
+    holds_samples = bool(getattr(batch, "ndim", 0)) or any(t.dim() for t in tensors_of(batch))
+    return type(batch).__name__ if holds_samples else None

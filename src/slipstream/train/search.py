@@ -114,6 +114,10 @@ class Search:
             why = "batch norms see micro-batches: other statistics, so it is another training"
             self.rows.append(Row("micro-batches", "exact", "rejected", why))
             return
+        if self._judge.reference.draws:
+            why = "the step draws random numbers, others for micro-batches: it cannot be compared"
+            self.rows.append(Row("micro-batches", "exact", "rejected", why))
+            return
         peak, rate = self._best.peak(), whole / self._best.step_s
         points = [Point(whole, rate, peak.headroom)]
         tried: dict[int, Row] = {}

@@ -1,5 +1,6 @@
 """`tune_step`: the switches that make a training step faster and leave it the same."""
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from slipstream.train.step import LossFn
 from slipstream.train.subject import Subject
 from slipstream.train.switches import KINDS, SWITCHES, Kind
 from slipstream.train.trial import Trial
+
+_MOST_BATCHES = 64
 
 
 def tune_step(  # noqa: PLR0913  four of them say what is tuned
@@ -73,7 +76,7 @@ def tune_step(  # noqa: PLR0913  four of them say what is tuned
 
 def _listed(batches: Any) -> tuple[Any, ...]:
     try:
-        return tuple(batches)
+        return tuple(itertools.islice(iter(batches), _MOST_BATCHES))
     except TypeError:
         name = type(batches).__name__
         raise UsageError(f"batches is a {name}; expected a list or a loader of them.") from None

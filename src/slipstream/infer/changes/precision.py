@@ -9,7 +9,7 @@ from slipstream.infer.change import PRECISION, WITH_ONEDNN, Change
 from slipstream.infer.elsewhere.cpu import why_no
 from slipstream.infer.leaves import changed, changed_arguments
 from slipstream.infer.subject import Subject
-from slipstream.tf32 import allow_tf32, restore_tf32
+from slipstream.tf32 import with_tf32
 
 
 class Autocast(nn.Module):
@@ -54,11 +54,8 @@ class Tf32(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives."""
-        before = allow_tf32()
-        try:
+        with with_tf32():
             return self.model(*args, **kwargs)
-        finally:
-            restore_tf32(before)
 
 
 def _is_float(tensor: torch.Tensor) -> bool:

@@ -1,5 +1,6 @@
 """`compress`: a model with fewer channels, if it is faster in milliseconds and as good."""
 
+import copy
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,19 +52,20 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
     found = Compressed(model, None, [before, after])
     with everything_as_before(model):
         model.eval()
-        subject = Subject(model, inputs)
+        own = copy.deepcopy(model)  # a model may change with its calls; this one can learn
+        subject = Subject(own, inputs)
         reference = reference_of(subject)
-        _count(before, model, subject)
-        scores = scores_of(model, metric, data)
+        _count(before, own, subject)
+        scores = scores_of(own, metric, data)
         before.score = score_of(scores)
         made, after.why = _pruned(subject, reference, ratio, multiple, ignored)
         if made is not None:
             train_fn(made)
             found.pruned = made.eval()
             _count(after, made, subject)
-            own = scores_of(made, metric, data)
-            after.score = score_of(own)
-            _compare(found, subject, reference, drop_of(scores, own), max_drop)
+            after_scores = scores_of(made, metric, data)
+            after.score = score_of(after_scores)
+            _compare(found, subject, reference, drop_of(scores, after_scores), max_drop)
     return found
 
 

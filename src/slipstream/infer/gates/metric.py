@@ -1,5 +1,6 @@
 """Whether a variant does its task as well: scores of single samples, paired with the model's."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -69,8 +70,17 @@ def judge(drop: Drop, max_drop: float) -> str | None:
     """Why the task is not done as well; too few samples show nothing, and do not pass."""
     if drop.samples < _FEWEST:
         return f"not shown: {drop.samples} samples, at least {_FEWEST} are needed"
-    if drop.low > max_drop:
-        return f"score drops by {drop}, more than {max_drop:g}"
-    if drop.high > max_drop:
+    if worse := is_worse(drop, max_drop):
+        return worse
+    if not drop.high <= max_drop:
         return f"not shown: score drops by {drop}, which does not exclude more than {max_drop:g}"
+    return None
+
+
+def is_worse(drop: Drop, max_drop: float) -> str | None:
+    """Why the task is surely not done as well."""
+    if not math.isfinite(drop.mean):
+        return "its scores, or those of the model, are not all finite numbers"
+    if drop.samples >= _FEWEST and drop.low > max_drop:
+        return f"score drops by {drop}, more than {max_drop:g}"
     return None
