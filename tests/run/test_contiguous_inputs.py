@@ -40,6 +40,19 @@ def test_views_are_copied_once(tmp_path: Path) -> None:
     assert known.notes["contiguous-inputs"][0].startswith("copied once")
 
 
+def test_evaluation_in_inference_mode_is_left_alone(tmp_path: Path) -> None:
+    source = LOOP.format(input="torch.randn(4, 3, 16, 16)", view=".transpose(2, 3)")
+    source = source.replace(
+        "    for step in range(6):\n",
+        "    for step in range(6):\n"
+        "        with torch.inference_mode():\n"
+        "            second(torch.randn(4, 8, 16, 16)[:, :, ::2].transpose(2, 3))\n",
+    )
+    names, known = same_losses(source, tmp_path, "contiguous-inputs")
+    assert names["kinds"][-3:] == [False, True, True]
+    assert known.notes["contiguous-inputs"][0].startswith("copied once")
+
+
 @pytest.mark.parametrize(
     ("given", "view"),
     [

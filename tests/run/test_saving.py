@@ -122,6 +122,16 @@ def test_the_loop_does_not_wait_and_later_changes_are_not_saved(tmp_path: Path) 
     assert loaded["list"] == [1] and not loaded["weight"].any()
 
 
+@pytest.mark.usefixtures("applied")
+def test_what_a_killed_process_with_our_number_left_is_no_obstacle(tmp_path: Path) -> None:
+    left = tmp_path / f".a.pt.slipstream-{os.getpid()}"
+    left.mkdir()
+    (left / "a.pt").write_bytes(b"half of it")
+    assert took(torch.save, {"weight": torch.ones(3)}, str(tmp_path / "a.pt")) < DELAY_S / 2
+    assert torch.load(tmp_path / "a.pt")["weight"].all()
+    assert not left.exists()
+
+
 def _link(path: Path) -> Any:
     path.with_name("link").symlink_to(path)
     return path.with_name("link").read_bytes()

@@ -169,6 +169,20 @@ def test_a_script_that_starts_itself_anew_fails_in_a_trial(tmp_path: Path) -> No
     )
 
 
+def test_threads_that_never_end_do_not_hold_a_trial_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.run.trial._GRACE_S", 1.0)
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import threading, queue\nthreading.Thread(target=queue.Queue().get).start()\n"
+    )
+    began = time.monotonic()
+    trial = try_out(Target(str(script)), seed=1)
+    assert trial.is_good
+    assert time.monotonic() - began < 60
+
+
 def test_trials_have_the_same_hashes_and_say_their_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,8 +134,7 @@ class _Child:
             )  # fmt: skip
             try:
                 if self._ranks.world == 1:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        child.wait(_PATIENCE_S)
+                    self._wait(child)
                 else:
                     self._wait_with_others(child)
             finally:
@@ -144,6 +143,14 @@ class _Child:
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
         return output.read_text(errors="replace")[-2000:]
+
+    def _wait(self, child: "subprocess.Popen[Any]") -> None:
+        """Until it ends. Threads of the script that never do are not waited for."""
+        trace = self._place / "trace.json"
+        while child.poll() is None and time.monotonic() < self._ends:
+            if trace.exists():
+                self._ends = min(self._ends, time.monotonic() + _GRACE_S)
+            time.sleep(_EVERY_S)
 
     def _wait_with_others(self, child: "subprocess.Popen[Any]") -> None:
         """Until all ranks have what they need, or one of them has failed."""

@@ -84,7 +84,8 @@ def deferred(tensor: torch.Tensor) -> Deferred:
     kept = torch.empty((), dtype=tensor.dtype, pin_memory=True)
     kept.copy_(tensor.detach().reshape(()), non_blocking=True)
     arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    arrived.record()
+    # On the stream that copies: the tensor's device need not be the current one.
+    arrived.record(torch.cuda.current_stream(tensor.device))
     item = torch._C.TensorBase.item  # as it is without our change
 
     def read() -> Number:

@@ -55,14 +55,15 @@ class Writer:
         path = os.path.abspath(os.fspath(file))  # noqa: PTH100
         mode = _check_target(path)
         _check_room(tensor_bytes(what))
+        folder = str(Path(path).parent / f".{Path(path).name}.slipstream-{os.getpid()}")
+        self._make_folder(folder)
         try:
             copy = snapshot(what, self._buffers)
+            ready = _device_mark()
         except BaseException:
             self._buffers.clear()
+            self._rmdir(folder)
             raise
-        folder = str(Path(path).parent / f".{Path(path).name}.slipstream-{os.getpid()}")
-        self._mkdir(folder)
-        ready = _device_mark()
         self._path, self._real = path, os.path.realpath(path)
         self._what, self._failed, self.is_busy = copy, False, True
         # Not a daemon: Python waits for it at its end.
@@ -70,6 +71,14 @@ class Writer:
             target=self._write, args=(folder, mode, ready), name="slipstream-save", daemon=False
         )
         self._thread.start()
+
+    def _make_folder(self, folder: str) -> None:
+        try:
+            self._mkdir(folder)
+        except FileExistsError:
+            # Left by a process with our number that was killed: in a container they come again.
+            for left in Path(folder).iterdir():
+                self._remove(left)
 
     def touches(self, path: Any, *, nearby: bool) -> bool:
         """Whether a path is the file under way; where `nearby`, also what lies beside it and the
@@ -96,9 +105,12 @@ class Writer:
         if not self.is_busy or self._is_own_thread():
             return
         with self._lock:
-            if self._thread is None:
+            thread = self._thread
+            if thread is None:
                 return
-            self._thread.join()
+            thread.join()
+            if self._thread is not thread:
+                return  # a signal's handler has saved meanwhile: what is under way now is another
             self.is_busy, self._thread = False, None
             what, self._what = self._what, None
             if self._failed:
