@@ -120,6 +120,21 @@ def test_a_checkpoint_that_is_renamed(home: Path) -> None:
     assert said.strip() == "[1.0, 1.0] False"
 
 
+def test_compiled_models_that_save_themselves(home: Path) -> None:
+    said = in_trial(
+        home,
+        """
+        import torch
+        (model,) = torch.nn.Sequential(torch.nn.Linear(2, 2))
+        torch.jit.trace(model, torch.ones(1, 2)).save("traced.pt")
+        torch.export.save(torch.export.export(model, (torch.ones(1, 2),)), "exported.pt2")
+        print(torch.jit.load("traced.pt")(torch.ones(1, 2)).shape)
+        print(torch.export.load("exported.pt2").module()(torch.ones(1, 2)).shape)
+        """,
+    )
+    assert said.splitlines() == ["torch.Size([1, 2])"] * 2
+
+
 def test_functions_take_their_arguments_by_name(home: Path) -> None:
     said = in_trial(
         home,

@@ -61,6 +61,7 @@ class _Uses:
             if isinstance(node, ast.Global | ast.Nonlocal):
                 self._elsewhere.update(node.names)
         self._sees_names = any(getattr(node, "id", None) in _LOOKS for node in self.nodes)
+        self._arguments = {node.arg for node in self.nodes if isinstance(node, ast.arg)}
         self._known: set[str] = set()
 
     def is_fine(self, value: ast.expr) -> bool:
@@ -77,6 +78,8 @@ class _Uses:
         if isinstance(parent, ast.Assign):
             return all(self._is_fine_name(target) for target in parent.targets)
         if isinstance(parent, ast.AugAssign):
+            if getattr(parent.target, "id", None) in self._arguments:
+                return False  # a tensor of the caller's is changed in its place
             stays = isinstance(parent.op, ast.Add | ast.Mult)
             return self._is_fine_name(parent.target) if stays else True
         return False

@@ -21,13 +21,27 @@ def wrapped(layers: Layers) -> dict[Any, Any]:
         torch.load: _with_path(torch.load, 0, "f", layers.for_reading),
         torch.jit.save: _with_path(torch.jit.save, 1, "f", written),
         torch.jit.load: _with_path(torch.jit.load, 0, "f", layers.for_reading),
+        torch.export.save: _with_path(torch.export.save, 1, "f", written),
+        torch.export.load: _with_path(torch.export.load, 0, "f", layers.for_reading),
     }
+    # Compiled models write without torch.jit.save; classes have copies of the method.
+    save = torch.jit._script.RecursiveScriptModule.save
+    for holder in (
+        torch.jit._script.RecursiveScriptModule,
+        *_with_all_below(torch.jit.ScriptModule),
+    ):
+        if vars(holder).get("save") is save:
+            holder.save = _with_path(save, 1, "f", written)
     safetensors = _safetensors()
     if safetensors is not None:
         write, read = safetensors.serialize_file, safetensors.safe_open
         functions[write] = _with_path(write, 1, "filename", written)
         functions[read] = _with_path(read, 0, "filename", layers.for_reading)
     return functions
+
+
+def _with_all_below(holder: Any) -> list[Any]:
+    return [holder, *(found for each in holder.__subclasses__() for found in _with_all_below(each))]
 
 
 def _with_path(original: Any, position: int, name: str, change: Callable[[Any], Any]) -> Any:
