@@ -8,7 +8,7 @@ import torch
 from slipstream.infer.gates.metric import Metric
 from slipstream.infer.inputs import Inputs
 
-MOST_CALLS = 64
+_MOST_CALLS = 64
 
 
 def record_calls(model: torch.nn.Module, metric: Metric, batches: Sequence[Any]) -> list[Inputs]:
@@ -26,14 +26,14 @@ def record_calls(model: torch.nn.Module, metric: Metric, batches: Sequence[Any])
     calls: list[Inputs] = []
 
     def record(part: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if len(calls) < MOST_CALLS:
+        if len(calls) < _MOST_CALLS:
             calls.append(Inputs(args, dict(kwargs)).copy())
 
     hook = model.register_forward_pre_hook(record, with_kwargs=True)
     try:
         with torch.no_grad():
             for batch in batches:
-                if len(calls) < MOST_CALLS:
+                if len(calls) < _MOST_CALLS:
                     metric(model, batch)
     finally:
         hook.remove()

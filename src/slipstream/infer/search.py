@@ -194,9 +194,8 @@ class Search:
             self.task.scores = scores_of(self.subject.model, self.task.metric, self.task.data)
         drop = drop_of(self.task.scores, scores_of(model, self.task.metric, self.task.data))
         row.drop = str(drop)
-        if (
-            row.kind == "exact"
-        ):  # proved by its numbers: only what surely is worse speaks against it
+        # Proved by its numbers: only what surely is worse speaks against it.
+        if row.kind == "exact":
             return is_worse(drop, self.task.max_drop)
         return judge(drop, self.task.max_drop)
 

@@ -65,7 +65,6 @@ class Reading:
         # stands for all only as long as there is no other.
         self._times: dict[str, StageTimes] = {}
         self._first_times: dict[str, StageTimes] = {}
-        self._first_busy = 0
         self.sample_shape: dict[int, int] = {}
         self._first_shape: dict[int, int] = {}
         self._watched = self._watched_busy = 0
@@ -133,7 +132,6 @@ class Reading:
         if delayed is not None:
             process.run_delay = (process.run_delay or 0) + delayed
         if process.batch_count == 1:
-            self._first_busy = end - start
             process.facts["first_batch"] = [end - start, delayed or 0]
         if process.batch_count > _WATCHED_FIRST:
             later = self._later_watched if is_watched else self._later_plain
@@ -244,7 +242,8 @@ class Reading:
         batches, watched = self.process.batch_count, self._watched
         busy, watched_busy = self.process.busy - self._excess() * watched, self._watched_busy
         if self._has_later:  # without the first, which was looked into
-            busy, watched_busy = busy - self._first_busy, watched_busy - self._first_busy
+            first = self.process.facts["first_batch"][0]
+            busy, watched_busy = busy - first, watched_busy - first
             busy *= batches / (batches - 1)
             watched -= 1
         time = busy / max(1, watched_busy)

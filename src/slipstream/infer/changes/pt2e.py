@@ -27,7 +27,6 @@ from slipstream.infer.inputs import Inputs
 from slipstream.infer.keeping import TookTooLong
 from slipstream.infer.subject import Subject
 
-_MOST_CALLS = 64  # to calibrate with
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
 
@@ -58,7 +57,7 @@ class Frozen(FixedWeights):
 def _quantized(model: nn.Module, subject: Subject, is_dynamic: bool) -> nn.Module:
     fold(model, folds_of(model, subject.inputs))
     _scale_instead(model)
-    calls = [subject.inputs] if is_dynamic else list(subject.calibration[:_MOST_CALLS])
+    calls = [subject.inputs] if is_dynamic else list(subject.calibration)
     return _int8(model, subject.inputs, calls, _quantizer(is_dynamic)(is_dynamic))
 
 

@@ -18,7 +18,7 @@ from slipstream.infer.gates.metric import Drop, Metric, drop_of, judge, scores_o
 from slipstream.infer.gates.reference import Reference, reference_of
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import everything_as_before
-from slipstream.infer.subject import Subject
+from slipstream.infer.subject import Subject, expect_module
 
 _DO = "Name the layers that cannot be narrower in ignored."
 
@@ -128,8 +128,7 @@ def _parameters(model: nn.Module) -> int:
 
 
 def _check(model: Any, ratio: float, train_fn: Any, multiple: int, ignored: Sequence[str]) -> None:
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    expect_module(model)
     if not 0 < ratio < 1:
         raise UsageError(f"ratio is {ratio}; expected a share of channels between 0 and 1.")
     if multiple < 1:

@@ -15,9 +15,6 @@ from slipstream.infer.fixed import FixedWeights
 from slipstream.infer.shell import Shell
 from slipstream.infer.subject import Subject
 
-_MOST_CALIBRATION_CALLS = 64
-
-
 Answer = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
@@ -72,7 +69,7 @@ def quantized_elsewhere(
     if form.has_fixed_shapes:
         form = made.signature
     calls = [form.tensors(call.args, call.kwargs) for call in subject.calibration]
-    fitting = [arrays_from(call) for call in calls if call is not None][:_MOST_CALIBRATION_CALLS]
+    fitting = [arrays_from(call) for call in calls if call is not None]
     if not fitting:
         raise ValueError(
             f"none of {len(calls)} calls to calibrate with has the form and shapes of the example"

@@ -20,7 +20,7 @@ from slipstream.infer.lint.known import LAYER_RULES, RULES
 from slipstream.infer.lint.trace import Trace, trace
 from slipstream.infer.lint.where import device_words, input_words, source_of
 from slipstream.infer.lint.whole import time_whole
-from slipstream.infer.subject import Subject, copied
+from slipstream.infer.subject import Subject, copied, expect_module
 
 _MANY_CALLS = 10
 
@@ -85,8 +85,7 @@ def _parameters(
 
 
 def _check(model: Any, seconds: float, ignore: Sequence[str]) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    expect_module(model)
     if any(is_lazy(each) for each in model.parameters()):
         raise UsageError(
             f"{type(model).__name__} has parameters without a shape. Call it once, then lint it."
