@@ -72,11 +72,14 @@ def test_ranks_learn_what_they_learn_alone(tmp_path: Path) -> None:
     plain = torchrun(tmp_path, "train.py")
     assert plain.returncode == 0, plain.stderr
     static = "--master-addr 127.0.0.1 --master-port 29618"
-    done = torchrun(
-        tmp_path, "-m", "slipstream", "run", "--only", "zero-grad,garbage-pauses", "--report",
-        "result.json", "train.py", rendezvous=static,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    for _ in range(3):  # in trials of such short steps a fix may be slower by chance
+        done = torchrun(
+            tmp_path, "-m", "slipstream", "run", "--only", "zero-grad,garbage-pauses", "--report",
+            "result.json", "train.py", rendezvous=static,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        if not any("slower: " in why for _, why in states(tmp_path).values()):
+            break
     assert losses(done) == losses(plain)
     assert len(losses(done)) == 2
     assert done.stderr.count("\ncheck ") == 1  # one rank speaks

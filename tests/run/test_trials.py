@@ -20,20 +20,22 @@ def trial(step_s: float, loss: float = 1.0) -> Trial:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "fault"),
+    ("results", "fault"),
     [
-        (trial(0.05), trial(0.05), None),
-        (trial(0.13), trial(0.08), None),  # the machine was busy
-        (trial(0.13), trial(0.13), "slower: 0.77 x"),
-        (trial(0.102), trial(0.102), "slower: 0.98 x"),
-        (trial(0.13), Trial(None, None, "Segmentation fault"), "the script failed with it"),
-        (trial(0.13), trial(0.08, loss=2.0), "backward pass 1"),
+        ([trial(0.05)], None),
+        ([trial(0.13), trial(0.08)], None),  # the machine was busy
+        ([trial(0.2), trial(0.13), trial(0.0999)], None),  # twice
+        ([trial(0.13), trial(0.13), trial(0.13)], "slower: 0.77 x"),
+        ([trial(0.102), trial(0.102), trial(0.102)], "slower: 0.98 x"),
+        ([trial(0.13), Trial(None, None, "Segmentation fault")], "the script failed with it"),
+        ([trial(0.13), trial(0.08, loss=2.0)], "backward pass 1"),
+        ([trial(0.13), trial(0.13), trial(0.08, loss=2.0)], "backward pass 1"),
     ],
 )
-def test_a_second_trial_is_judged_like_the_first(
-    first: Trial, second: Trial, fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+def test_later_trials_are_judged_like_the_first(
+    results: list[Trial], fault: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    fixed = iter([first, second])
+    fixed = iter(results)
 
     def try_out(target: Any, *, fixes: Any = (), **options: Any) -> Trial:
         return next(fixed) if fixes else trial(0.1)
@@ -43,6 +45,7 @@ def test_a_second_trial_is_judged_like_the_first(
     tried._run_as_it_is()
     found = tried._judge(["some-fix"])[1]
     assert found is None if fault is None else fault in str(found)
+    assert next(fixed, None) is None
 
 
 class Nobody:

@@ -16,7 +16,7 @@ from slipstream.run.numeric import prove
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.ranks import Ranks
 from slipstream.run.situation import diagnosed
-from slipstream.run.speed import WARM_UP, Speed, speed_of
+from slipstream.run.speed import WARM_UP, Speed, compare_speed, speed_of
 from slipstream.run.trace import Trace, trace_of
 from slipstream.run.trial import SECONDS, STEPS, Trial, try_out
 from slipstream.run.tried import Tried
@@ -24,6 +24,7 @@ from slipstream.run.tried import Tried
 _DIAGNOSED_STEPS = 40
 _FEWEST_STEPS = 8
 _SLOWER, _NO_FASTER = 0.99, 1.01  # at its median, and at most
+_MOST_PAIRS = 3  # of trials without and with fixes
 _MOST_RUNS = 3  # of the script as it is, where these differ
 _NO_STEP = "no training step was seen, so nothing is applied"
 Say = Callable[[str], None]
@@ -132,15 +133,19 @@ class Trials:
 
     def _judge(self, names: list[str]) -> tuple[list[Trial], str | None]:
         """Trials with these fixes, and what is wrong with them, if anything is for any rank."""
-        fixed = [self._try(names)]
-        fault = self._fault(fixed[0])
-        if not self._any(fault is not None) and self._any(self._is_slower(fixed) is not None):
-            self._say("it was slower; once more without, and with it …")
-            self._run_as_it_is()
+        fixed: list[Trial] = []
+        fault: str | None = None
+        while len(fixed) < _MOST_PAIRS:
+            if fixed:
+                self._say("it was slower; once more without, and with it …")
+                self._run_as_it_is()
             fixed.append(self._try(names))
-            fault = self._fault(fixed[1])
+            fault = self._fault(fixed[-1])
+            if self._any(fault is not None):
+                break
+            fault = self._is_slower(fixed)
             if not self._any(fault is not None):
-                fault = self._is_slower(fixed)
+                break
         faults = self._ranks.all(fault)
         for rank, found in enumerate(faults):
             if found is not None:
@@ -190,10 +195,18 @@ class Trials:
         return False
 
     def _is_slower(self, fixed: list[Trial]) -> str | None:
-        """By how much, where it is hardly the machine. What does not pay is not worth a risk."""
+        """By how much, where it is hardly the machine: in all pairs of trials, as processes of the
+        same script differ as well. What does not pay is not worth a risk.
+        """
         speed = self._speed(fixed)
         if speed is None or speed.ratio >= _SLOWER or speed.high >= _NO_FASTER:
             return None
+        pairs = zip(self._runs[-len(fixed) :], fixed, strict=True)
+        for before, after in pairs:
+            assert before.trace is not None and after.trace is not None
+            pair = compare_speed(before.trace, after.trace)
+            if pair is None or pair.ratio >= 1:
+                return None
         return f"slower: {speed.ratio:.2f} x"
 
     def _may_differ_by_itself(self) -> bool:
