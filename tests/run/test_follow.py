@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from slipstream.doctor.capture import Capture
-from slipstream.launch import Target
+from slipstream.launch import Target, WindowEnded
 from slipstream.run.fix import Situation
 from slipstream.run.follow import Follower
 from slipstream.run.seen import digest, is_read, kept, value
@@ -188,3 +188,55 @@ except BaseException:
     trace = try_out(Target(str(script)), seed=1, steps=5).trace
     assert trace is not None
     assert (trace.ended, len(trace.batches)) == ("window", 5)
+
+
+def accumulate(every: int) -> tuple[Follower, int]:
+    """A loop that goes on for long, and the optimizer steps until it is stopped."""
+    steps = 0
+    follower = Follower(steps=48, seconds=100.0)
+    follower.start()
+    try:
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        loader: Any = DataLoader(torch.ones(4000, 4), 4)  # type: ignore[arg-type]
+        for number, x in enumerate(loader, 1):
+            model(x).sum().backward()
+            if number % every == 0:
+                optimizer.step()
+                steps += 1
+    except WindowEnded:
+        pass
+    finally:
+        follower.stop()
+    return follower, steps
+
+
+@pytest.mark.parametrize(
+    ("every", "steps", "counted"),
+    [
+        (1, 48, 48),  # steps
+        (4, 48, 48),
+        (16, 2, 48),  # batches
+        (64, 1, 72),  # eight behind the first step
+        (150, 1, 158),
+        (500, 0, 192),  # too far away
+    ],
+)
+def test_a_window_has_a_step_of_the_optimizer(every: int, steps: int, counted: int) -> None:
+    follower, made = accumulate(every)
+    assert follower.has_ended
+    assert (made, follower.steps, len(follower.trace.ends)) == (steps, counted, counted)
+    # What the step did can be seen.
+    assert len(set(follower.trace.losses)) > 1 or not steps
+
+
+def test_gradients_without_an_optimizer_are_not_waited_for() -> None:
+    follower = Follower(steps=48)
+    follower.start()
+    weight = torch.ones(4, requires_grad=True)
+    loader: Any = DataLoader(torch.ones(4000, 4), 4)  # type: ignore[arg-type]
+    with pytest.raises(WindowEnded):
+        for x in loader:
+            (x @ weight).sum().backward()
+    follower.stop()
+    assert follower.steps == 48

@@ -15,6 +15,7 @@ import pytest
 
 from slipstream.errors import UsageError
 from slipstream.launch import Target
+from slipstream.run import trial
 from slipstream.run.choose import Wish
 from slipstream.run.ending import ending_in_order
 from slipstream.run.launch import run
@@ -42,6 +43,18 @@ def test_a_trial_ends_with_the_one_who_waits_for_it(tmp_path: Path) -> None:
         waiting.kill()
         waiting.wait()
     trial.wait(20)
+
+
+def test_a_trial_that_takes_too_long_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import time; print('reading files', flush=True); time.sleep(600)")
+    monkeypatch.setattr(trial, "_PATIENCE_S", 8.0)
+    tried = try_out(Target(str(script)), seed=1)
+    assert not tried.is_good
+    assert tried.said.startswith("reading files\n")
+    assert tried.last_words == "nothing came to an end within 8 s"
 
 
 def _trial_of(process: "subprocess.Popen[bytes]") -> psutil.Process:

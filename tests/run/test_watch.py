@@ -106,6 +106,19 @@ def test_objects_of_packages_are_named() -> None:
     assert not Watch([read]).foreign
 
 
+@pytest.mark.parametrize("hold", [list, lambda made: {"transform": made[0]}])
+def test_a_generator_in_a_function_that_a_packages_object_holds_is_found(
+    hold: Callable[[list[Any]], Any],
+) -> None:
+    """As Hugging Face's datasets hold what `set_transform` is given."""
+    random = np.random.default_rng(0)
+    package = type("Table", (), {"__module__": "numpy.tables"})()
+    package._format = hold([lambda rows: [random.random() for _ in rows]])
+    assert "random generator of its own" in Watch([package]).why_not
+    package._format = hold([lambda rows: rows])
+    assert not Watch([package]).why_not
+
+
 def plain(index: int) -> Any:
     return index
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -142,11 +143,37 @@ print("keeps", os.environ.get("MIMALLOC_PURGE_DELAY"), "hash", hash("a"), "pid",
 def test_a_script_that_fails_says_so(tmp_path: Path) -> None:
     done, result = run(tmp_path, script="print('as written'); raise ValueError('no data here')")
     assert done.returncode == 1
-    assert "failed in a trial" in done.stderr
+    assert "did not get through a trial" in done.stderr
     assert done.stderr.count("Traceback") == 1
     assert "ValueError: no data here" in done.stderr
     assert done.stdout == "as written\n"
     assert not any(fix["state"] == "applied" for fix in result["fixes"])
+
+
+_SPAWNS = """
+import sys
+import torch.multiprocessing as mp
+
+def main(rank, path):
+    open(path, "a").write(f"rank {rank}")
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(sys.argv[1],), nprocs=1)
+    print("all ranks are done")
+"""
+
+
+def test_a_script_that_starts_its_ranks_runs_as_written(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_SPAWNS)
+    command = [sys.executable, "-m", "slipstream", "run", "train.py", "seen.txt"]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 100  # it was not waited for
+    assert "train.py starts processes that train" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert done.stdout == "all ranks are done\n"
+    assert (tmp_path / "seen.txt").read_text() == "rank 0"
 
 
 def test_what_was_asked_of_trials_alone_is_refused_without_them(tmp_path: Path) -> None:

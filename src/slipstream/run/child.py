@@ -22,9 +22,11 @@ def main() -> None:
     )
     place = Path(values["place"])
     seed_all(values["seed"], values["shift"])
+    from slipstream.run.launchers import refuse_to_start_ranks
     from slipstream.run.sandbox.enter import enter
 
     enter(place / "written")
+    refuse_to_start_ranks(target)
     if values["diagnose"]:
         _diagnose(target, values, place)
     else:

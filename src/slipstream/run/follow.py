@@ -20,7 +20,10 @@ from slipstream.run.seen import digest, kept, root_of, value
 from slipstream.run.trace import Trace
 
 BATCHES = 24
-LOSSES = 64
+LOSSES = 256
+_ACCUMULATED = 8  # backward passes before the first step of an optimizer: batches are counted
+_BEFORE_STEP = 4  # times the window, for that step to come
+_BEHIND_STEP = 8  # batches at least, to see what it did
 _LOOKED_AT = 24  # losses of the real run
 _MOST_ENDS = 4000
 
@@ -52,6 +55,9 @@ class Follower:
         self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._iterator_count = 0
         self._optimizer: int | None = None
+        self._has_optimizer = False
+        self._backwards = 0
+        self._first_step_at: int | None = None  # where batches are counted
         self._is_inside = False
 
     def start(self) -> None:
@@ -83,6 +89,7 @@ class Follower:
         for kind in (_BaseDataLoaderIter, LoaderIterator):
             self._patches.replace(kind, "__next__", self._wrap_next)
         self._patches.replace(torch.autograd, "backward", self._wrap_backward)
+        self._patches.replace(torch.optim.Optimizer, "__init__", self._wrap_make_optimizer)
 
     def _wrap_next(self, original: Any) -> Any:
         def next_batch(iterator: Any) -> Any:
@@ -104,10 +111,18 @@ class Follower:
 
         return next_batch
 
+    def _wrap_make_optimizer(self, original: Any) -> Any:
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            self._has_optimizer = True
+            original(optimizer, *args, **kwargs)
+
+        return init
+
     def _wrap_backward(self, original: Any) -> Any:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._iterator_count:
                 self._look()
+            self._backwards += 1
             if len(self._losses) < LOSSES:
                 root = root_of(tensors)
                 if root is not None:
@@ -127,7 +142,10 @@ class Follower:
         self._end_window()
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._optimizer is None:
+        if self._optimizer is None and self._backwards >= _ACCUMULATED:
+            if self._first_step_at is None:
+                self._first_step_at = self.steps
+        elif self._optimizer is None:
             # What was counted so far were batches.
             self._optimizer = id(optimizer)
             self.trace.ends.clear()
@@ -147,13 +165,20 @@ class Follower:
             raise WindowEnded
 
     def _is_enough(self) -> bool:
-        if self._limit is not None and self.steps >= self._limit:
+        times = _BEFORE_STEP if self._awaits_step() else 1
+        if self._limit is not None and self.steps >= times * self._limit:
             return True
         if self._seconds is None or not self.trace.ends:
             return False
         # A few steps at least: fewer tell nothing.
-        long_enough = time.perf_counter() - self.trace.ends[0] >= self._seconds
+        long_enough = time.perf_counter() - self.trace.ends[0] >= times * self._seconds
         return long_enough and self.steps >= 8
+
+    def _awaits_step(self) -> bool:
+        """Whether gradients are summed up for a step that is still to come, or has just come."""
+        if self._optimizer is not None or not (self._has_optimizer and self._backwards):
+            return False
+        return self._first_step_at is None or self.steps < self._first_step_at + _BEHIND_STEP
 
     def _look_at_batch(self) -> None:
         if self._expected is not None:

@@ -67,7 +67,7 @@ def _try_all(
     try:
         return Trials(target, wish, seed, place, say, ranks).run()
     except TrialFailed as error:
-        if dry or ranks.world > 1:
+        if dry:
             raise
         tried, situation = _untried(target, seed, place, error)
         say(tried.warnings[0])
@@ -77,7 +77,7 @@ def _try_all(
 def _untried(target: Target, seed: int, place: Path, error: TrialFailed) -> tuple[Tried, Situation]:
     """The script runs as written: what ails it, or what a trial cannot do, it says itself."""
     last = str(error).rstrip().rpartition("\n")[2]
-    line = f"{target} failed in a trial, so that nothing was tried and it runs as written: {last}"
+    line = f"{target} did not get through a trial, so it runs as written, without fixes: {last}"
     situation = diagnosed(Capture(str(target), {}, ""), place)
     return Tried(seed, warnings=[line]), situation
 

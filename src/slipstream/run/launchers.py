@@ -1,6 +1,8 @@
 """Programs that start the ranks of a script: they stand before us, not behind."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 from slipstream.errors import UsageError
 from slipstream.launch import Target
@@ -17,3 +19,19 @@ def check_no_launcher(target: Target) -> None:
             f"{target} starts the script in other processes, which cannot be tried from here."
             " Start slipstream in each of them: torchrun … -m slipstream run train.py."
         )
+
+
+def refuse_to_start_ranks(target: Target) -> None:
+    """In a trial: a script that starts its ranks itself says so at once, instead of waiting for
+    them until nobody waits for it.
+    """
+    import torch.multiprocessing
+
+    def start_processes(*args: Any, **kwargs: Any) -> Any:
+        raise UsageError(
+            f"{target} starts processes that train (torch.multiprocessing.spawn), which cannot be"
+            " tried from here"
+        )
+
+    torch.multiprocessing.start_processes = start_processes
+    sys.modules["torch.multiprocessing.spawn"].start_processes = start_processes  # type: ignore[attr-defined]

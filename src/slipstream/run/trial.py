@@ -110,7 +110,13 @@ def _of_all(trial: Trial, ranks: Ranks) -> Trial:
     bad = [(rank, said) for rank, (is_good, said) in enumerate(words) if not is_good]
     if not bad:
         return trial
-    return Trial(None, None, "\n".join(f"rank {rank}: {said.strip()}" for rank, said in bad))
+    return Trial(None, None, "\n".join(_with_rank(rank, said) for rank, said in bad))
+
+
+def _with_rank(rank: int, said: str) -> str:
+    """In the last line, which is the one that is quoted."""
+    before, _, last = said.strip().rpartition("\n")
+    return f"{before}\nrank {rank}: {last}"
 
 
 class _Child:
@@ -142,7 +148,10 @@ class _Child:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
-        return output.read_text(errors="replace")[-2000:]
+        said = output.read_text(errors="replace")[-2000:]
+        if time.monotonic() >= self._ends and not (self._place / "trace.json").exists():
+            said += f"\nnothing came to an end within {_PATIENCE_S:g} s"
+        return said
 
     def _wait(self, child: "subprocess.Popen[Any]") -> None:
         """Until it ends. Threads of the script that never do are not waited for."""

@@ -188,6 +188,11 @@ class LoopHooks:
             node.metadata["slipstream"] = watched
             self._graphs.append(weakref.ref(watched))
 
+    @property
+    def is_before_first_step(self) -> bool:
+        """Whether gradients are summed up for an optimizer that has not made a step yet."""
+        return bool(self._made_at and self._backwards and not self._step_count)
+
     def _wrap_make_optimizer(self, original: Any) -> Any:
         counted = self._trace.counted(CALL, "Optimizer()")(original)
 

@@ -45,6 +45,7 @@ _SAMPLE_S = 0.01
 _WARM_UP = 5  # batches
 _MEMORY_NS = 500_000_000
 _STEPS_WITHOUT_BATCH = 50
+_BEFORE_STEP = 4  # times the window
 _MOST_ENDS = 100
 
 
@@ -330,9 +331,13 @@ class Session:
             return False
         seen = max(max(self._batches.values(), default=0), self._optimizer_steps)
         seconds = (time.perf_counter_ns() - self._first) * 1e-9
-        if self._steps is not None and seen >= self._steps + _WARM_UP:
-            return seconds >= self._least_seconds
-        return self._seconds is not None and seconds >= self._seconds
+        is_long = self._seconds is not None and seconds >= self._seconds
+        is_enough = self._steps is not None and seen >= self._steps + _WARM_UP
+        if (is_long or is_enough) and self._loop_hooks.is_before_first_step:
+            # A window without what follows would not have the whole of the loop.
+            is_long = self._seconds is not None and seconds >= _BEFORE_STEP * self._seconds
+            is_enough = self._steps is not None and seen >= _BEFORE_STEP * self._steps
+        return is_long or (is_enough and seconds >= self._least_seconds)
 
     def _measure_memory(self, now: int) -> None:
         resident = counters.resident()

@@ -244,8 +244,9 @@ class Watch:
         for value in attributes.values():
             if isinstance(value, _GENERATORS):
                 self._visit(value)
-            elif isinstance(value, (list, tuple)) and len(value) <= _FEW_ITEMS:
-                self._queue.extend(v for v in value if not isinstance(v, ATOMS))
+            elif isinstance(value, (list, tuple, dict)) and len(value) <= _FEW_ITEMS:
+                held = value.values() if isinstance(value, dict) else value
+                self._queue.extend(v for v in held if not isinstance(v, ATOMS))
             elif callable(value):
                 self._queue.append(value)
 

@@ -1,0 +1,52 @@
+"""When a recording ends by itself."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from slipstream.doctor.capture import OPTIMIZER
+from slipstream.doctor.record.session import Session
+from slipstream.launch import WindowEnded
+
+
+def train(session: Session, every: int, *, has_optimizer: bool = True) -> int:
+    """Batches until the window ends, with a step of the optimizer for every so many."""
+    model = torch.nn.Linear(4, 1)
+    session.start()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1) if has_optimizer else None
+    loader: Any = DataLoader(torch.ones(4000, 4), 4)  # type: ignore[arg-type]
+    batches = 0
+    try:
+        for batches, x in enumerate(loader, 1):
+            model(x).sum().backward()
+            if optimizer is not None and batches % every == 0:
+                optimizer.step()
+    except WindowEnded:
+        pass
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("every", "batches", "steps"),
+    [(1, 25, 25), (20, 25, 1), (60, 60, 1), (70, 70, 1), (200, 80, 0)],
+)
+def test_a_window_has_a_step_of_the_optimizer(every: int, batches: int, steps: int) -> None:
+    session = Session("sums", steps=20, seconds=100.0)
+    assert train(session, every) == batches
+    spans = session.stop("window").spans
+    assert sum(span.kind == OPTIMIZER for span in spans) == steps
+
+
+def test_gradients_without_an_optimizer_are_not_waited_for() -> None:
+    session = Session("by hand", steps=20, seconds=100.0)
+    assert train(session, 1, has_optimizer=False) == 25
+    session.stop("window")
+
+
+@pytest.mark.parametrize(("every", "is_seen"), [(10**9, False), (1, True)])
+def test_nor_are_they_for_ever(every: int, is_seen: bool) -> None:
+    session = Session("sums", steps=None, seconds=0.01)
+    assert 0 < train(session, every) < 1000
+    assert any(span.kind == OPTIMIZER for span in session.stop("window").spans) == is_seen
