@@ -103,13 +103,19 @@ def _average(net: nn.Module) -> None:
     optimizer.step()
 
 
+def _swap(net: nn.Module) -> None:
+    """As an average takes the place of the weights between two evaluations."""
+    for parameter in net.parameters():
+        parameter.data.copy_(1.5 * parameter.detach())
+
+
 def _in_place(net: nn.Module) -> None:
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.mul_(1.5)
 
 
-@pytest.mark.parametrize("change", [_step, _load, _average, _in_place])
+@pytest.mark.parametrize("change", [_step, _load, _average, _swap, _in_place])
 def test_weights_that_change_are_folded_anew(change: Any) -> None:
     net, plain = make(), make()
     with fixed() as found:

@@ -1,5 +1,6 @@
 """`async-save`: the same bytes, later; nobody sees a file that is not whole."""
 
+import glob
 import os
 import shutil
 import subprocess
@@ -164,6 +165,22 @@ def test_what_could_see_the_file_waits_for_it(tmp_path: Path, name: str) -> None
     path.parent.mkdir()
     torch.save({"weight": torch.zeros(3)}, path)
     assert took(SEES[name], path) > DELAY_S / 2
+
+
+def test_functions_that_python_3_13_keeps_wait_as_well(
+    tmp_path: Path, slow_disk: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its `Path.glob` has them, where this is another version."""
+    kept = {"lstat": staticmethod(os.lstat), "scandir": staticmethod(os.scandir)}
+    globber: Any = type("Globber", (), kept)
+    monkeypatch.setattr(glob, "_StringGlobber", globber, raising=False)
+    undo = saving.apply(situation())
+    try:
+        torch.save({"weight": torch.zeros(3)}, tmp_path / "a.pt")
+        assert took(lambda: list(globber.scandir(tmp_path))) > DELAY_S / 2
+    finally:
+        undo()
+    assert vars(globber)["scandir"].__func__ is os.scandir
 
 
 @pytest.mark.usefixtures("applied")

@@ -24,8 +24,10 @@ def main() -> None:
     seed_all(values["seed"], values["shift"])
     from slipstream.run.launchers import refuse_to_start_ranks
     from slipstream.run.sandbox.enter import enter
+    from slipstream.run.sandbox.quiet import silence
 
     enter(place / "written")
+    silence()
     refuse_to_start_ranks(target)
     if values["diagnose"]:
         _diagnose(target, values, place)

@@ -33,5 +33,6 @@ def refuse_to_start_ranks(target: Target) -> None:
             " tried from here"
         )
 
-    torch.multiprocessing.start_processes = start_processes
-    sys.modules["torch.multiprocessing.spawn"].start_processes = start_processes  # type: ignore[attr-defined]
+    # The package's `spawn` is the function of that name.
+    for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
+        module.start_processes = start_processes  # type: ignore[attr-defined]

@@ -9,9 +9,9 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from slipstream.patches import Patches
+from slipstream.rng import Rng
 from slipstream.run.evaluating.purity import signature
 from slipstream.run.fix import Situation
-from slipstream.run.loading.states import read_states, write_states
 
 Call = Callable[..., Any]
 # around(module, call, args, kwargs): `call(*args, **kwargs)` is what the script has called.
@@ -108,18 +108,14 @@ class Before:
 
     def __init__(self, module: Any) -> None:
         self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-        self._random = read_states()
-        on_device = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        self._device = torch.cuda.get_rng_state() if on_device else None
+        self._random = Rng()
 
     def restore(self) -> None:
         """So that a call can be made as if none had been."""
         with torch.no_grad():
             for buffer, value in self._buffers:
                 buffer.copy_(value)
-        write_states(self._random)
-        if self._device is not None:
-            torch.cuda.set_rng_state(self._device)
+        self._random.restore()
 
 
 def map_tensors(change: Callable[[torch.Tensor], torch.Tensor], thing: Any) -> Any:

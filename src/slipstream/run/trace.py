@@ -15,7 +15,8 @@ class Trace:
     `batches` are digests of the first batches, each with the number of its loader in the order in
     which loaders were first used; `losses` are what the first backward passes began with, as
     `float.hex`; `ends` are seconds at which steps of the optimizer ended, or at which batches were
-    asked for where there is no optimizer, or one that sums up the gradients of many. `on_device`: losses were made on a GPU.
+    asked for where there is no optimizer, or one that sums up the gradients of many. `on_device`:
+    losses were made on a GPU.
     """
 
     batches: list[tuple[int, str]] = field(default_factory=list)

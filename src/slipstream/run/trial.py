@@ -19,7 +19,7 @@ from slipstream.run.ending import ending_in_order
 from slipstream.run.memory import keeping, not_keeping
 from slipstream.run.orphans import none_left
 from slipstream.run.ranks import Ranks
-from slipstream.run.sandbox.quiet import QUIET
+from slipstream.run.sandbox.quiet import switches
 from slipstream.run.trace import Trace, load_trace
 
 STEPS = 48
@@ -124,7 +124,7 @@ class _Child:
 
     def __init__(self, place: Path, environment: dict[str, str], ranks: Ranks) -> None:
         self._place, self._ranks = place, ranks
-        self._environment = {**environment, **QUIET, "TMPDIR": str(place / "tmp")}
+        self._environment = {**environment, **switches(place), "TMPDIR": str(place / "tmp")}
         self._word = f"trial-{environment.get('MASTER_PORT')}"
         self._ends = time.monotonic() + _PATIENCE_S
 

@@ -1,11 +1,11 @@
 """Whether a call of a model changes nothing, so that it can be made once more to compare."""
 
-import random
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
+
+from slipstream.rng import Rng
 
 _KEPT_APART = ("_parameters", "_buffers", "_modules")
 
@@ -28,7 +28,7 @@ def state_of(module: torch.nn.Module, given: Any) -> list[Any]:
         state += [(id(tensor), tensor._version) for tensor in tensors if tensor is not None]
     inputs = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
     state += [tensor._version for tensor in inputs if not tensor.is_inference()]
-    return [*state, *_random_states()]
+    return [*state, Rng()]
 
 
 def signature(module: torch.nn.Module, given: Any) -> Any:
@@ -71,12 +71,3 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def _size(value: Any) -> int | None:
     return len(value) if isinstance(value, (list, dict, set)) else None
-
-
-def _random_states() -> list[Any]:
-    states: list[Any] = [torch.get_rng_state().numpy().tobytes(), random.getstate()]
-    # The position; the numbers are too many.
-    states.append(np.random.get_state(legacy=False)["state"]["pos"])
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states.append(torch.cuda.get_rng_state().numpy().tobytes())
-    return states

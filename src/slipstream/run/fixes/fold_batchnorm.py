@@ -3,7 +3,7 @@
 A convolution computes with folded weights, and its batch norm lets through what it gets, while a
 model in evaluation mode is called without gradients; the modules themselves stay as they are. The
 weights are folded anew when anything may have changed them: a step of an optimizer, a call of a
-model that learns, `train()`, `eval()`, `load_state_dict`, or their own version. The first call of
+model that learns, `train()`, `eval()`, `load_state_dict`, `.data`, or their own version. The first call of
 each kind is made both ways: the results must agree to `CLOSE` of their largest value.
 """
 
@@ -48,6 +48,8 @@ def apply(situation: Situation) -> Undo:
     patches = Patches()
     for name in _CHANGES:
         patches.replace(torch.nn.Module, name, folding.wrap_change)
+    # What is written there changes no version.
+    patches.replace(torch.nn.Parameter, "data", folding.wrap_data, disguised=False)
     handle = register_optimizer_step_post_hook(lambda *_: folding.forget())
 
     def undo() -> None:
@@ -128,6 +130,19 @@ class _Folding:
             return original(module, *args, **kwargs)
 
         return change
+
+    def wrap_data(self, original: Any) -> Any:
+        """Of an attribute."""
+
+        def get(parameter: Any) -> Any:
+            self.forget()
+            return original.__get__(parameter)
+
+        def put(parameter: Any, value: Any) -> None:
+            self.forget()
+            original.__set__(parameter, value)
+
+        return property(get, put)
 
     def forget(self) -> None:
         """All folded weights: those that they are made of may be others now."""

@@ -1,6 +1,7 @@
 """Calls that could see a file before it is written: they wait for it."""
 
 import builtins
+import glob
 import io
 import multiprocessing.connection
 import multiprocessing.process
@@ -55,6 +56,9 @@ def watch(patches: Patches, file: UnderWay) -> None:
     accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 keeps its own
     for name in (*_LOOKS, *_TOUCHES) if accessor is not None else ():
         patches.replace(accessor, name, _as_static(_by_path(file, nearby=name not in _LOOKS)))
+    globber = getattr(glob, "_StringGlobber", None)  # and 3.13 those of Path.glob
+    for name in ("lstat", "scandir"):
+        patches.replace(globber, name, _by_path(file, nearby=True))
     for name in _LEAVES:
         patches.replace(os, name, _always(file))
     patches.replace(subprocess.Popen, "__init__", _always(file))
