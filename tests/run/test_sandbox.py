@@ -233,6 +233,33 @@ def test_files_are_copied_and_changed(home: Path) -> None:
     assert said.splitlines() == ["mine ['a.txt', 'below', 'log.txt'] as", "0o100600"]
 
 
+@pytest.mark.parametrize("clones", [False, True])
+def test_a_file_that_is_too_large_to_copy_is_named(home: Path, clones: bool) -> None:
+    (home / "huge.bin").write_bytes(bytes(60_000_000))
+    said = in_trial(
+        home,
+        """
+        try:
+            open("huge.bin", "r+b").close()
+            print("open")
+        except OSError as error:
+            print(error)
+        print(open("huge.bin", "rb").read(1))
+        """,
+        first=f"""
+        from slipstream.run.sandbox import plain
+        plain._clone = lambda old, new: {clones}
+        plain._MOST_COPIED = 50_000_000
+        """,
+    )
+    opened, read = said.splitlines()
+    if clones:
+        assert opened == "open"
+    else:
+        assert "the script opens this file of 0.1 GB for writing" in opened
+        assert read == "b'\\x00'"
+
+
 def test_folders_that_are_open_are_mapped(home: Path) -> None:
     said = in_trial(
         home,

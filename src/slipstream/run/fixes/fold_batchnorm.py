@@ -3,8 +3,8 @@
 A convolution computes with folded weights, and its batch norm lets through what it gets, while a
 model in evaluation mode is called without gradients; the modules themselves stay as they are. The
 weights are folded anew when anything may have changed them: a step of an optimizer, a call of a
-model that learns, `train()`, `eval()`, `load_state_dict`, `.data`, or their own version. The first call of
-each kind is made both ways: the results must agree to `CLOSE` of their largest value.
+model that learns, `train()`, `eval()`, `load_state_dict`, `.data`, or their own version. The first
+call of each kind is made both ways: the results must agree to `CLOSE` of their largest value.
 """
 
 import math
