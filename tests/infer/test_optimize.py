@@ -394,7 +394,8 @@ def test_inputs_and_results_of_every_form(only: Any, name: str) -> None:
     only(engine("itself", lambda model: model))
     model, example = zoo()[name]
     found = slipstream.optimize_model(model, example)
-    assert row(found, "itself").state in ("slower", "won"), row(found, "itself").why
+    # On one thread it may be faster than the model, and than what is fastest not.
+    assert row(found, "itself").state in ("slower", "passed", "won"), row(found, "itself").why
 
 
 def test_a_model_that_draws_is_told(only: Any) -> None:

@@ -38,6 +38,18 @@ def test_it_is_built_again(found: Optimized, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_threads_that_there_are_no_cores_for_are_left_out(found: Optimized, tmp_path: Path) -> None:
+    found.save(tmp_path)
+    file = tmp_path / "recipe.json"
+    recipe = json.loads(file.read_text())
+    file.write_text(json.dumps({**recipe, "changes": ["fold", "channels-last", "30000 threads"]}))
+    with pytest.warns(UserWarning, match="takes 30000 threads, and there are .* left out"):
+        again = load(tmp_path, found.subject.model)
+    example = found.subject.inputs.args[0]
+    assert again is not found.subject.model
+    torch.testing.assert_close(again(example), found.model(example), rtol=1e-4, atol=1e-5)
+
+
 def test_with_the_weights_that_the_model_has_now(found: Optimized, tmp_path: Path) -> None:
     found.save(tmp_path)
     torch.manual_seed(1)
@@ -71,7 +83,7 @@ def test_another_machine_is_told(found: Optimized, tmp_path: Path) -> None:
         ('{"format": 1, "changes": ["magic"]}', "names 'magic', which this Slipstream cannot do"),
         ('{"format": 1}', "has no list of changes"),
         ('{"format": 1, "changes": [1]}', "has no list of changes"),
-        ('{"format": 1, "changes": ["30000 threads"]}', "names '30000 threads'"),
+        ('{"format": 1, "changes": ["0 threads"]}', "names '0 threads'"),
         ('{"format": 1, "changes": ["² threads"]}', "names '² threads'"),
         ('{"format": 1, "changes": ["torchscript", "compile"]}', "two changes of the same kind"),
         ('{"format": 1, "changes": ["torchscript"]}', r"tensors.pt cannot be read"),

@@ -6,7 +6,9 @@ and the gates are asked again. Where anything is not as it was, the caller's mod
 
 import json
 import platform
+import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import slipstream
 from slipstream.cpu import usable_cores
 from slipstream.errors import UsageError
 from slipstream.infer import known
-from slipstream.infer.change import Variant
+from slipstream.infer.change import Change, Variant
 from slipstream.infer.changes.around import threads
 from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.numeric import numeric
@@ -29,6 +31,7 @@ from slipstream.infer.quiet import first_line
 from slipstream.infer.subject import Subject, copied, expect_module
 
 FORMAT = 1
+_THREADS = re.compile("([1-9][0-9]*) threads?")
 _RECIPE, _TENSORS = "recipe.json", "tensors.pt"
 _LOSSY = 0.02  # of a result's size: how far a variant may be from what it gave when it was stored
 
@@ -74,7 +77,7 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
     expect_module(model)
     place = Path(folder)
     recipe = _read(place)
-    variant = Variant(tuple(_change(name, place) for name in recipe["changes"]))
+    variant = Variant(tuple(_changes(recipe["changes"], place)))
     if len({change.place for change in variant.changes}) < len(variant.changes):
         raise UsageError(f"{place / _RECIPE} names two changes of the same kind.")
     if not variant.changes:
@@ -149,10 +152,19 @@ def _tensors(place: Path) -> dict[str, Any]:
     raise UsageError(f"{place / _TENSORS} cannot be read ({why}). Store the model again.")
 
 
-def _change(name: str, place: Path) -> Any:
-    count, _, unit = name.partition(" ")
-    if unit in ("thread", "threads") and count.isdecimal() and 1 <= int(count) <= usable_cores():
-        return threads(int(count))
+def _changes(names: list[str], place: Path) -> Iterator[Change]:
+    """Those of a recipe, without threads that there are no cores for."""
+    for name in names:
+        count = _THREADS.fullmatch(name)
+        if count is None:
+            yield _change(name, place)
+        elif int(count[1]) <= usable_cores():
+            yield threads(int(count[1]))
+        else:
+            _warn(f"{place} takes {name}, and there are {usable_cores()} cores: left out")
+
+
+def _change(name: str, place: Path) -> Change:
     found = known.all_changes().get(name)
     if found is None:
         raise UsageError(f"{place / _RECIPE} names {name!r}, which this Slipstream cannot do.")

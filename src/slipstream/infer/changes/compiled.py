@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 import tempfile
+import threading
 import types
 import warnings
 from collections.abc import Iterator
@@ -155,33 +156,44 @@ class _ForCalls(FixedWeights, Called):
 
 
 class _Graphed(nn.Module):
-    """A CUDA graph of a model, for calls like that it was made of; others go to the model."""
+    """A CUDA graph of a model, for calls like that it was made of; others go to the model. One call
+    at a time, whatever threads and streams they come from: all use the graph's own memory.
+    """
 
     def __init__(self, model: nn.Module, subject: Subject) -> None:
         super().__init__()
         self.model = model
+        self._device = subject.device
         self._given = subject.inputs.copy()
         self._signature = signature_of(self._given)
         self._own = self._signature.tensors(self._given.args, self._given.kwargs) or []
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.inference_mode(), torch.cuda.stream(stream):
-            for _ in range(3):
-                self._given(model)
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode(), torch.cuda.graph(self._graph):
-            self._result = self._given(model)
+        self._turn = threading.Lock()
+        with torch.cuda.device(self._device):
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.inference_mode(), torch.cuda.stream(stream):
+                for _ in range(3):
+                    self._given(model)
+            torch.cuda.current_stream().wait_stream(stream)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.inference_mode(), torch.cuda.graph(self._graph):
+                self._result = self._given(model)
+            self._stream = torch.cuda.current_stream()  # of the latest call
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives, in tensors of the caller's own."""
         tensors = self._signature.tensors(args, kwargs)
         if tensors is None:
             return self.model(*args, **kwargs)
-        for own, given in zip(self._own, tensors, strict=True):
-            own.copy_(given)
-        self._graph.replay()
-        return changed(self._result, torch.clone)
+        with self._turn, torch.cuda.device(self._device):
+            stream = torch.cuda.current_stream()
+            if stream != self._stream:
+                stream.wait_stream(self._stream)
+                self._stream = stream
+            for own, given in zip(self._own, tensors, strict=True):
+                own.copy_(given)
+            self._graph.replay()
+            return changed(self._result, torch.clone)
 
 
 def _scripted(model: nn.Module, subject: Subject) -> nn.Module:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from slipstream.infer.change import Kind
+from slipstream.infer.gates.columns import fault_in_a_column
 from slipstream.infer.gates.reference import Answer, Reference, ask
 from slipstream.infer.leaves import tensors_of
 
@@ -53,6 +54,8 @@ def numeric(model: Any, reference: Reference, kind: Kind) -> tuple[str | None, E
             if (kept := _without_masked(exact)) is not None:
                 parts = (each[kept] for each in (tensor, eager, exact))
                 why = why or _judge(*_apart(*parts), kind)
+            if other is not None:
+                why = why or fault_in_a_column(tensor, eager, exact, kind)
             worst = Error(
                 max(worst.rms, one.share), max(worst.eager_rms, other.share if other else 0)
             )
