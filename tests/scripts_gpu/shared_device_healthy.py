@@ -1,0 +1,24 @@
+# truth: none
+"""A device of its own."""
+
+import torch
+from gpu import DEVICE, Batches, Clock, mlp, pinned, rows, size
+from torch.utils.data import DataLoader
+
+torch.manual_seed(0)
+x, y = rows(size(4096, 64), 64, torch.float32)
+loader = DataLoader(Batches(pinned(x), pinned(y)), batch_size=None)
+model = mlp(64, size(2048, 32), size(16, 2)).to(DEVICE)
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+clock = Clock()
+
+for inputs, labels in loader:
+    x, y = inputs.to(DEVICE, non_blocking=True), labels.to(DEVICE, non_blocking=True)
+    optimizer.zero_grad()
+    with torch.autocast(DEVICE, torch.bfloat16):
+        loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    clock.step()
+clock.report()
