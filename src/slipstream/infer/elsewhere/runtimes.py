@@ -86,8 +86,11 @@ class _OnnxRuntime:
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         feed = {name: arrays[number] for name, number in self._inputs.items()}
-        is_usual = all(arrays[number].shape == shape for number, shape in self._shapes.items())
-        found: list[Array] = (self._usual if is_usual else self._of_any_size()).run(None, feed)
+        session = self._usual
+        for number, shape in self._shapes.items():
+            if arrays[number].shape != shape:
+                session = self._of_any_size()
+        found: list[Array] = session.run(None, feed)
         return found
 
     def _of_any_size(self) -> Any:

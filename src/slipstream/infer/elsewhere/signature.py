@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,29 +48,26 @@ class Signature:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> list[torch.Tensor] | None:
         """The inputs of the graph; None for a call of another form, that it was not made for."""
-        if self._takes_one and len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
-            return [args[0]] if self._is_example(args[0]) or self._fits(args) else None
         tensors, arguments = emptied((args, dict(sorted(kwargs.items()))))
         if not arguments.is_like(self.arguments) or not self._fits(tensors):
             return None
         return tensors
 
-    @cached_property
-    def _takes_one(self) -> bool:
-        """Whether it is called with one tensor and nothing else, which needs no closer look."""
-        return self.arguments.is_like(emptied(((torch.empty(0),), {}))[1])
-
-    def _is_example(self, tensor: torch.Tensor) -> bool:
-        """Whether it is like the one that most calls are like, in as few steps as can be."""
+    @property
+    def example_array(self) -> Array | None:
+        """Like the one that most calls are made with, where that is a tensor and nothing else;
+        None where it is more, or the graph does not answer it.
+        """
+        is_one = self.arguments.is_like(emptied(((torch.empty(0),), {}))[1])
+        if not is_one or self.device != "cpu":
+            return None
         taken = self.takes[0]
-        return (
-            tensor.shape == taken.shape
-            and tensor.dtype is taken.dtype
-            and tensor.is_cpu
-            and self.device == "cpu"
-            and tensor.layout is torch.strided
-            and (not taken.is_batch or self.smallest <= taken.shape[0] <= self.largest)
-        )
+        if taken.is_batch and not self.smallest <= taken.shape[0] <= self.largest:
+            return None
+        try:
+            return torch.empty(taken.shape, dtype=taken.dtype).numpy()
+        except TypeError:  # NumPy does not know all types
+            return None
 
     def _fits(self, tensors: Sequence[torch.Tensor]) -> bool:
         batch: int | None = None
@@ -118,4 +114,7 @@ def _is_array(tensor: torch.Tensor) -> bool:
 
 def tensors_from(arrays: Sequence[Array]) -> list[torch.Tensor]:
     """Views of the arrays' memory, which they keep."""
-    return [torch.from_numpy(np.asarray(array)) for array in arrays]
+    return [
+        torch.from_numpy(array if type(array) is np.ndarray else np.asarray(array))
+        for array in arrays
+    ]
