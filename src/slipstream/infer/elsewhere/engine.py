@@ -34,14 +34,15 @@ class Elsewhere(FixedWeights):
         self.signature = signature
         self._answer = answer
         self._result = result
-        self._example = answer.example(signature) if isinstance(answer, WithArrays) else None
+        self._opened = answer.opened if isinstance(answer, WithArrays) else None
+        self._example = signature.example() if self._opened is not None else None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives."""
-        if self._example is not None and len(args) == 1 and not kwargs:
-            answer = self._example(args[0])
-            if answer is not None:
-                return self._result.filled(answer)
+        if self._example is not None and self._opened is not None:
+            arrays = self._example.arrays(args, kwargs)
+            if arrays is not None:
+                return self._result.filled(tensors_from(self._opened(arrays)))
         tensors = self.signature.tensors(args, kwargs)
         if tensors is None:
             with torch.inference_mode():
@@ -53,34 +54,11 @@ class WithArrays:
     """A runtime that knows arrays, called with tensors."""
 
     def __init__(self, opened: Opened) -> None:
-        self._opened = opened
+        self.opened = opened
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What it gives."""
-        return tensors_from(self._opened(arrays_from(tensors)))
-
-    def example(self, signature: Signature) -> Callable[[Any], list[torch.Tensor] | None] | None:
-        """The same for what most calls are like, one tensor of the example's shape, and None for
-        another one. To a small model each question that torch is asked is a part of its time: here
-        it is one, and the array answers the rest.
-        """
-        array = signature.example_array
-        if array is None:
-            return None
-        opened, shape, dtype = self._opened, array.shape, array.dtype
-
-        def answer(given: Any) -> list[torch.Tensor] | None:
-            if type(given) is not torch.Tensor:
-                return None
-            try:
-                array = given.numpy()
-            except (TypeError, RuntimeError):  # elsewhere, with gradients, or of another layout
-                return None
-            if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
-                return None
-            return tensors_from(opened([array]))
-
-        return answer
+        return tensors_from(self.opened(arrays_from(tensors)))
 
 
 def elsewhere(model: nn.Module, subject: Subject, runtime: Runtime, tolerance: float) -> Elsewhere:

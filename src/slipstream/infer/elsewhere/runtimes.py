@@ -59,7 +59,14 @@ class Runtime:
         return _OnnxRuntime(file, self)
 
 
-class _OnnxRuntime:
+class _Shared:
+    """What copies of a model have in common: its graph is a constant, and sessions take turns."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Shared":
+        return self
+
+
+class _OnnxRuntime(_Shared):
     """Safe to call from several threads. Sessions have threads and weights of their own, so that
     for batches of any size is opened when there is another one than usual.
     """
@@ -112,7 +119,7 @@ def _session(model: str | bytes, wish: Runtime, sizes: Mapping[str, int]) -> Any
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-class _OpenVino:
+class _OpenVino(_Shared):
     """Calls from several threads wait for each other."""
 
     def __init__(self, file: Path, threads: int, precision: str) -> None:

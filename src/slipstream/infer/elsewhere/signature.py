@@ -53,21 +53,25 @@ class Signature:
             return None
         return tensors
 
-    @property
-    def example_array(self) -> Array | None:
-        """Like the one that most calls are made with, where that is a tensor and nothing else;
-        None where it is more, or the graph does not answer it.
+    def example(self) -> "Example | None":
+        """What most calls are like, where they have nothing but tensors; None where they have more,
+        or the graph does not answer them.
         """
-        is_one = self.arguments.is_like(emptied(((torch.empty(0),), {}))[1])
-        if not is_one or self.device != "cpu":
+        if self.device != "cpu" or self.arguments.others():
             return None
-        taken = self.takes[0]
-        if taken.is_batch and not self.smallest <= taken.shape[0] <= self.largest:
+        numbers = tuple(range(len(self.takes)))
+        args, kwargs = self.arguments.filled(numbers)  # type: ignore[arg-type]
+        if (*args, *kwargs.values()) != numbers:
+            return None  # nested
+        batches = [taken.shape[0] for taken in self.takes if taken.is_batch]
+        if not all(self.smallest <= batch <= self.largest for batch in batches):
             return None
         try:
-            return torch.empty(taken.shape, dtype=taken.dtype).numpy()
+            empty = [torch.empty(taken.shape, dtype=taken.dtype).numpy() for taken in self.takes]
         except TypeError:  # NumPy does not know all types
             return None
+        forms = tuple((array.shape, array.dtype) for array in empty)
+        return Example(len(args), tuple(kwargs), forms)
 
     def _fits(self, tensors: Sequence[torch.Tensor]) -> bool:
         batch: int | None = None
@@ -84,6 +88,37 @@ class Signature:
             elif shape != taken.shape:
                 return False
         return batch is None or self.smallest <= batch <= self.largest
+
+
+@dataclass(frozen=True)
+class Example:
+    """A call with nothing but tensors: so many by place, the others by these names, and the shapes
+    and types of all.
+    """
+
+    places: int
+    names: tuple[str, ...]
+    forms: tuple[tuple[tuple[int, ...], Any], ...]
+
+    def arrays(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array] | None:
+        """Of a call like this; None for another one. To a small model each question that torch is
+        asked is a part of its time: here it is one, and the array answers the rest.
+        """
+        if len(args) != self.places or len(kwargs) != len(self.names):
+            return None
+        given = (*args, *[kwargs.get(name) for name in self.names]) if kwargs else args
+        arrays = []
+        try:
+            for tensor, (shape, dtype) in zip(given, self.forms, strict=True):
+                if type(tensor) is not torch.Tensor:
+                    return None
+                array = tensor.numpy()
+                if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+                    return None
+                arrays.append(array)
+        except (TypeError, RuntimeError):  # elsewhere, with gradients, or of another layout
+            return None
+        return arrays
 
 
 def signature_of(inputs: Inputs) -> Signature:
