@@ -50,6 +50,7 @@ class Case:
     seconds: float = 1.5
     warm_up: int = 8
     is_input_bound: bool = False
+    drains: bool = False  # batches alone: the model takes no core from those who make them
 
 
 _IMAGENET = (
@@ -87,6 +88,8 @@ CASES = (
          is_input_bound=True),
     Case("pictures, 2 workers", "imagenet", (*_IMAGENET, "-j", "2"), seconds=6.0, warm_up=4,
          is_input_bound=True),
+    Case("pictures, 2 workers, batches alone", "imagenet", (*_IMAGENET, "-j", "2"),
+         at_least=_INPUT_BOUND, seconds=6.0, warm_up=4, drains=True),
     Case("tokens", "tokens", _TOKENS, at_least=_LOOPS, rounds=3, seconds=3.0),
     Case("tabular", "tabular", _TABLE, at_least=_LOOPS, rounds=3, seconds=2.0, warm_up=50),
     *(Case(name, name, arguments, rounds=1) for name, arguments in _LONGER.items()),
@@ -133,7 +136,7 @@ def main() -> None:
             print(f"{case.name} …", file=sys.stderr)
             folder = Path(place, case.name.replace(" ", "-"))
             folder.mkdir()
-            if case.is_input_bound:
+            if case.is_input_bound or case.drains:
                 _sort_into_classes(files, folder / "photos" / "train")
             claims += measure(case, folder, options.rounds or case.rounds)
     machine = describe_machine()
@@ -215,7 +218,7 @@ def _run(case: Case, folder: Path, known: Path, fixes: Sequence[str]) -> Steps:
             json.dumps({
                 "script": str(FOLDER / f"{case.file}.py"), "arguments": case.arguments,
                 "fixes": fixes, "known": str(known), "seconds": case.seconds,
-                "warm_up": case.warm_up,
+                "warm_up": case.warm_up, "drains": case.drains,
             })
         )  # fmt: skip
         variables = {**os.environ, "PYTHONPATH": environment()["PYTHONPATH"]}
@@ -225,6 +228,8 @@ def _run(case: Case, folder: Path, known: Path, fixes: Sequence[str]) -> Steps:
             env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         seen = json.loads(spec.read_text())
+    if case.drains:
+        return Steps(seen["alone"], seen["alone"])
     steps, waits = (
         [after - before for before, after in itertools.pairwise(seen[name])][case.warm_up :]
         for name in ("ends", "waited")

@@ -113,6 +113,15 @@ def test_no_table_where_nothing_was_chosen_from(
     end_with(monkeypatch, fixes=[], checked="no training step was seen")
     assert call() == 0
     assert capfd.readouterr().err == ""
-    end_with(monkeypatch, fixes=[], warnings=["it failed in a trial"])
+    end_with(monkeypatch, fixes=[], warnings=["it failed in a trial: [rank1]: no data"])
     assert call() == 0
-    assert "it failed in a trial" in capfd.readouterr().err
+    assert "it failed in a trial: [rank1]: no data" in capfd.readouterr().err
+
+
+def test_what_a_script_says_is_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    called = end_with(monkeypatch)
+    assert call() == 0
+    called[0][1]["say"]("[rank1]: no data")
+    assert "slipstream: [rank1]: no data" in capfd.readouterr().err

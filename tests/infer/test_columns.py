@@ -76,3 +76,32 @@ def test_columns_that_cannot_be_computed_well_are_not_asked_to_be() -> None:
         return made
 
     assert numeric(other_order, known, "exact")[0] is None
+
+
+class Rare(nn.Module):
+    """Scores of classes that are hardly ever there."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([600 * x, (x - 12).sigmoid()], -1)
+
+
+def test_libraries_may_compute_a_sigmoid_around_a_half() -> None:
+    torch.manual_seed(1)
+    known = reference(Rare(), torch.randn(200))
+
+    def around(x: torch.Tensor, apart: float) -> torch.Tensor:
+        made = Rare()(x)
+        made[:, 1] += apart
+        return made
+
+    assert numeric(lambda x: around(x, 6e-8), known, "exact")[0] is None
+    assert numeric(lambda x: around(x, 6e-7), known, "exact")[0] is not None
+
+
+def test_a_model_of_few_bits_is_no_excuse_for_any_error() -> None:
+    torch.manual_seed(1)
+    model, wrong = Detector(2).bfloat16(), Detector(2).bfloat16()
+    known = reference(model, torch.randn(2, 50, 16).bfloat16())
+    wrong.noise = 0.5
+    assert numeric(model, known, "mixed")[0] is None
+    assert "of dimension 2 is" in str(numeric(wrong, known, "mixed")[0])

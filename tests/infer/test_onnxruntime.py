@@ -1,5 +1,6 @@
 """ONNX Runtime as a variant: in float32, and with int8."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -108,6 +109,13 @@ def test_other_pictures_than_the_example_go_to_a_copy_of_the_model() -> None:
     made, model = built("resnet"), subject("resnet").model
     inputs = Inputs((torch.randn(2, 3, 48, 40),))
     assert_same(asked(made, inputs), asked(model, inputs), 1e-6)
+
+
+def test_it_can_be_copied() -> None:
+    again = copy.deepcopy(built("resnet"))
+    assert again is not built("resnet")
+    inputs = subject("resnet").inputs
+    assert_same(asked(again, inputs), asked(built("resnet"), inputs), 0.0)
 
 
 def test_it_can_be_called_from_several_threads() -> None:

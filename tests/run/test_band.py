@@ -84,6 +84,9 @@ def test_a_run_that_stops_early_is_not_inside() -> None:
     band = band_of(runs)
     assert band is not None
     assert departure(band, runs[0][:20]) == f"it came to 20 losses, the script itself to {STEPS}"
+    assert departure(band, runs[0][:20], is_cut=True) is None
+    assert departure(band, [*runs[0][:17], 9.0, 9.0, 9.0], is_cut=True) is not None
+    assert departure(band, runs[0][: FEWEST - 1], is_cut=True) is not None
 
 
 def test_three_runs_besides_the_own_and_some_losses_are_needed() -> None:

@@ -109,13 +109,19 @@ def _swap(net: nn.Module) -> None:
         parameter.data.copy_(1.5 * parameter.detach())
 
 
+def _swap_statistics(net: nn.Module) -> None:
+    for part in net.modules():
+        if isinstance(part, nn.BatchNorm2d) and part.running_mean is not None:
+            part.running_mean.data.add_(1.5)
+
+
 def _in_place(net: nn.Module) -> None:
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.mul_(1.5)
 
 
-@pytest.mark.parametrize("change", [_step, _load, _average, _swap, _in_place])
+@pytest.mark.parametrize("change", [_step, _load, _average, _swap, _swap_statistics, _in_place])
 def test_weights_that_change_are_folded_anew(change: Any) -> None:
     net, plain = make(), make()
     with fixed() as found:

@@ -240,3 +240,27 @@ def test_gradients_without_an_optimizer_are_not_waited_for() -> None:
             (x @ weight).sum().backward()
     follower.stop()
     assert follower.steps == 48
+
+
+def test_an_optimizer_that_asks_often_makes_steps_all_the_same() -> None:
+    """One batch, of which each step of it makes many backward passes."""
+    follower = Follower(steps=48)
+    follower.start()
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.LBFGS([weight], lr=1e-4, max_iter=20, line_search_fn=None,
+                                  tolerance_grad=0.0, tolerance_change=0.0)  # fmt: skip
+    loader: Any = DataLoader(torch.randn(64, 4), 64)  # type: ignore[arg-type]
+    x = next(iter(loader))
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (x @ weight - 1).square().mean()
+        loss.backward()
+        return loss
+
+    with pytest.raises(WindowEnded):
+        for _ in range(100):
+            optimizer.step(closure)
+    trace = follower.stop()
+    assert follower.steps == len(trace.ends) == 48
+    assert len(trace.losses) > 100

@@ -249,14 +249,14 @@ def test_a_file_that_is_too_large_to_copy_is_named(home: Path, clones: bool) -> 
         first=f"""
         from slipstream.run.sandbox import plain
         plain._clone = lambda old, new: {clones}
-        plain._MOST_COPIED = 50_000_000
+        plain._MOST_COPIED = plain._ALWAYS_COPIED = 50_000_000
         """,
     )
     opened, read = said.splitlines()
     if clones:
         assert opened == "open"
     else:
-        assert "the script opens this file of 0.1 GB for writing" in opened
+        assert "the script writes to this file of 0.1 GB, or moves it" in opened
         assert read == "b'\\x00'"
 
 

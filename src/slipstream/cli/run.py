@@ -70,7 +70,7 @@ def run(
     told = contextlib.nullcontext if dry_run or diff else _told
     outcome = run_fixed(
         target, wish, dry=dry_run or diff,
-        say=lambda line: console.print(f"slipstream: {line}", style="dim"),
+        say=lambda line: console.print(f"slipstream: {line}", style="dim", markup=False),
     )  # fmt: skip
     with told():
         if report is not None and not outcome.rank:

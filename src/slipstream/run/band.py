@@ -77,8 +77,9 @@ def band_of(runs: Sequence[Sequence[float]]) -> Band | None:
     return Band(tuple(low), tuple(high))
 
 
-def departure(band: Band, losses: Sequence[float]) -> str | None:
-    """Where the losses of a run leave the band, in words; None for a run that is inside.
+def departure(band: Band, losses: Sequence[float], *, is_cut: bool = False) -> str | None:
+    """Where the losses of a run leave the band, in words; None for a run that is inside. `is_cut`:
+    it was ended, and may have come less far for that alone.
 
     >>> departure(Band((1.0,), (2.0,)), [2.5])
     'loss leaves the band at step 1: 2.5, band 1 to 2'
@@ -86,7 +87,8 @@ def departure(band: Band, losses: Sequence[float]) -> str | None:
     for number, loss in enumerate(losses, 1):
         if not math.isfinite(loss):
             return f"loss is {loss} at step {number}"
-    if len(losses) < len(band):
+    compared = min(len(losses), len(band))
+    if compared < (FEWEST if is_cut else len(band)):
         return f"it came to {len(losses)} losses, the script itself to {len(band)}"
     outside = [
         (number, loss, low, high)
@@ -95,7 +97,7 @@ def departure(band: Band, losses: Sequence[float]) -> str | None:
         )
         if not low <= loss <= high
     ]
-    if len(outside) <= OUTSIDE * len(band):
+    if len(outside) <= OUTSIDE * compared:
         return None
     number, loss, low, high = outside[0]
     return f"loss leaves the band at step {number}: {loss:.4g}, band {low:.4g} to {high:.4g}"

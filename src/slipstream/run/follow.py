@@ -57,6 +57,7 @@ class Follower:
         self._optimizer: int | None = None
         self._has_optimizer = False
         self._backwards = 0
+        self._at_first_backward = 0  # steps
         self._first_step_at: int | None = None  # where batches are counted
         self._is_inside = False
 
@@ -122,6 +123,8 @@ class Follower:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._iterator_count:
                 self._look()
+            if not self._backwards:
+                self._at_first_backward = self.steps
             self._backwards += 1
             if len(self._losses) < LOSSES:
                 root = root_of(tensors)
@@ -142,7 +145,9 @@ class Follower:
         self._end_window()
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._optimizer is None and self._backwards >= _ACCUMULATED:
+        # An optimizer may ask for many of the same batch.
+        batches = self.steps - self._at_first_backward + 1
+        if self._optimizer is None and min(self._backwards, batches) >= _ACCUMULATED:
             if self._first_step_at is None:
                 self._first_step_at = self.steps
         elif self._optimizer is None:

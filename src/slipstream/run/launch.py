@@ -69,17 +69,19 @@ def _try_all(
     except TrialFailed as error:
         if dry:
             raise
-        tried, situation = _untried(target, seed, place, error)
+        tried, situation = _untried(target, seed, ranks.rank, place, error)
         say(tried.warnings[0])
         return tried, situation
 
 
-def _untried(target: Target, seed: int, place: Path, error: TrialFailed) -> tuple[Tried, Situation]:
+def _untried(
+    target: Target, seed: int, rank: int, place: Path, error: TrialFailed
+) -> tuple[Tried, Situation]:
     """The script runs as written: what ails it, or what a trial cannot do, it says itself."""
     last = str(error).rstrip().rpartition("\n")[2]
     line = f"{target} did not get through a trial, so it runs as written, without fixes: {last}"
     situation = diagnosed(Capture(str(target), {}, ""), place)
-    return Tried(seed, warnings=[line]), situation
+    return Tried(seed, warnings=[line], rank=rank), situation
 
 
 def _start_anew(tried: Tried, place: Path) -> None:

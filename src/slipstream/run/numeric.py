@@ -174,7 +174,10 @@ class _Prover:
     def _fault(self, trial: Trial) -> str | None:
         if not trial.is_good or trial.trace is None:
             return f"the script failed with it: {_last_words(trial)}"
-        return None if self._band is None else departure(self._band, losses_of(trial.trace))
+        if self._band is None:
+            return None
+        is_cut = trial.trace.ended == "window"
+        return departure(self._band, losses_of(trial.trace), is_cut=is_cut)
 
     def _try(self, names: tuple[str, ...], shift: int = 0) -> _Timed:
         began = time.perf_counter()

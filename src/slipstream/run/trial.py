@@ -19,7 +19,7 @@ from slipstream.run.ending import ending_in_order
 from slipstream.run.memory import keeping, not_keeping
 from slipstream.run.orphans import none_left
 from slipstream.run.ranks import Ranks
-from slipstream.run.sandbox.quiet import switches
+from slipstream.run.sandbox.quiet import quieted
 from slipstream.run.trace import Trace, load_trace
 
 STEPS = 48
@@ -32,12 +32,13 @@ _EVERY_S = 0.1
 @dataclass(frozen=True)
 class Trial:
     """One that is over. `trace` is None where it never came to an end; `said` is its last output,
-    for a message.
+    for a message. `was_ended`: by us, and not as it took too long.
     """
 
     trace: Trace | None
     capture: Capture | None
     said: str
+    was_ended: bool = False
 
     @property
     def is_good(self) -> bool:
@@ -87,12 +88,14 @@ def try_out(
         environment = keeping() if "kept-memory" in fixes else not_keeping()
         # The order of sets of strings is one of the script's random numbers.
         environment.setdefault("PYTHONHASHSEED", str(seed % 2**32))
-        said = _Child(Path(place), {**environment, **ranks.environment()}, ranks).run()
+        child = _Child(Path(place), {**environment, **ranks.environment()}, ranks)
+        said = child.run()
         trace, capture = Path(place, "trace.json"), Path(place, "capture.json")
         trial = Trial(
             load_trace(trace) if trace.exists() else None,
             load_capture(capture) if capture.exists() else None,
             said,
+            child.was_ended,
         )
     return trial if ranks.world == 1 else _of_all(trial, ranks)
 
@@ -104,19 +107,24 @@ def _thrown_away() -> "tempfile.TemporaryDirectory[str]":
 
 def _of_all(trial: Trial, ranks: Ranks) -> Trial:
     """Good if it was good for all ranks; else what the first says that failed by itself."""
-    words: list[tuple[bool, str]] = ranks.all(
-        (trial.is_good, trial.said), _PATIENCE_S + 2 * _GRACE_S
+    words: list[tuple[bool, bool, str]] = ranks.all(
+        (trial.is_good, trial.was_ended, trial.said), _PATIENCE_S + 2 * _GRACE_S
     )
-    bad = [(rank, said) for rank, (is_good, said) in enumerate(words) if not is_good]
+    bad = [(was_ended, rank, said) for rank, (is_good, was_ended, said) in enumerate(words)
+           if not is_good]  # fmt: skip
     if not bad:
         return trial
-    return Trial(None, None, "\n".join(_with_rank(rank, said) for rank, said in bad))
+    # Those that only waited for one that had failed have nothing to say.
+    own = [(rank, said) for was_ended, rank, said in bad if not was_ended]
+    told = own or [(rank, said) for _, rank, said in bad]
+    return Trial(None, None, "\n".join(_with_rank(rank, said) for rank, said in told))
 
 
 def _with_rank(rank: int, said: str) -> str:
     """In the last line, which is the one that is quoted."""
     before, _, last = said.strip().rpartition("\n")
-    return f"{before}\nrank {rank}: {last}"
+    # Torch may have put it there.
+    return f"{before}\nrank {rank}: {last.removeprefix(f'[rank{rank}]: ')}"
 
 
 class _Child:
@@ -124,9 +132,10 @@ class _Child:
 
     def __init__(self, place: Path, environment: dict[str, str], ranks: Ranks) -> None:
         self._place, self._ranks = place, ranks
-        self._environment = {**environment, **switches(place), "TMPDIR": str(place / "tmp")}
+        self._environment = {**quieted(environment, place), "TMPDIR": str(place / "tmp")}
         self._word = f"trial-{environment.get('MASTER_PORT')}"
-        self._ends = time.monotonic() + _PATIENCE_S
+        self._ends = self._patience_ends = time.monotonic() + _PATIENCE_S
+        self.was_ended = False
 
     def run(self) -> str:
         """Returns the last of its output."""
@@ -144,12 +153,14 @@ class _Child:
                 else:
                     self._wait_with_others(child)
             finally:
+                is_late = time.monotonic() >= self._patience_ends
+                self.was_ended = child.poll() is None and not is_late
                 # Its workers as well; those that left its session come later.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
         said = output.read_text(errors="replace")[-2000:]
-        if time.monotonic() >= self._ends and not (self._place / "trace.json").exists():
+        if is_late and not (self._place / "trace.json").exists():
             said += f"\nnothing came to an end within {_PATIENCE_S:g} s"
         return said
 

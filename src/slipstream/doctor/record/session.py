@@ -333,9 +333,9 @@ class Session:
         seconds = (time.perf_counter_ns() - self._first) * 1e-9
         is_long = self._seconds is not None and seconds >= self._seconds
         is_enough = self._steps is not None and seen >= self._steps + _WARM_UP
-        if (is_long or is_enough) and self._loop_hooks.is_before_first_step:
+        if self._seconds is not None and self._loop_hooks.is_before_first_step:
             # A window without what follows would not have the whole of the loop.
-            is_long = self._seconds is not None and seconds >= _BEFORE_STEP * self._seconds
+            is_long = seconds >= _BEFORE_STEP * self._seconds
             is_enough = self._steps is not None and seen >= _BEFORE_STEP * self._steps
         return is_long or (is_enough and seconds >= self._least_seconds)
 

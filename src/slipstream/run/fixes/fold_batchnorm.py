@@ -49,7 +49,7 @@ def apply(situation: Situation) -> Undo:
     for name in _CHANGES:
         patches.replace(torch.nn.Module, name, folding.wrap_change)
     # What is written there changes no version.
-    patches.replace(torch.nn.Parameter, "data", folding.wrap_data, disguised=False)
+    patches.replace(torch.Tensor, "data", folding.wrap_data, disguised=False)
     handle = register_optimizer_step_post_hook(lambda *_: folding.forget())
 
     def undo() -> None:
@@ -134,13 +134,13 @@ class _Folding:
     def wrap_data(self, original: Any) -> Any:
         """Of an attribute."""
 
-        def get(parameter: Any) -> Any:
+        def get(tensor: Any) -> Any:
             self.forget()
-            return original.__get__(parameter)
+            return original.__get__(tensor)
 
-        def put(parameter: Any, value: Any) -> None:
+        def put(tensor: Any, value: Any) -> None:
             self.forget()
-            original.__set__(parameter, value)
+            original.__set__(tensor, value)
 
         return property(get, put)
 

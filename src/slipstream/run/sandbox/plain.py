@@ -11,7 +11,7 @@ import threading
 from typing import BinaryIO
 
 _FICLONE = 0x40049409  # of Linux
-_MOST_COPIED = 4 << 30
+_MOST_COPIED, _ALWAYS_COPIED = 4 << 30, 1 << 26  # bytes
 
 chmod = os.chmod
 close = os.close
@@ -80,11 +80,12 @@ def _clone(old: BinaryIO, new: BinaryIO) -> bool:
 
 
 def _check_room(source: str, size: int, new: BinaryIO) -> None:
-    room = os.fstatvfs(new.fileno())
-    if size > min(_MOST_COPIED, room.f_bavail * room.f_frsize // 2):
+    found = os.fstatvfs(new.fileno())
+    room = found.f_bavail * found.f_frsize or _MOST_COPIED  # not all file systems know
+    if size > max(_ALWAYS_COPIED, min(_MOST_COPIED, room // 2)):
         raise OSError(
             errno.EFBIG,
-            f"the script opens this file of {size / 1e9:.1f} GB for writing, of which a trial would"
+            f"the script writes to this file of {size / 1e9:.1f} GB, or moves it, and a trial would"
             " have to make a copy",
             source,
         )

@@ -1,8 +1,7 @@
 """Programs that report to a server: a trial is not to be seen there."""
 
-import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -19,9 +18,15 @@ _SWITCHES = {
 }
 
 
-def switches(folder: Path) -> dict[str, str]:
-    """For the environment of a trial; `folder` is thrown away behind it."""
-    return {**_SWITCHES, "MLFLOW_TRACKING_URI": (folder / "mlflow").as_uri()}
+# A run that goes on is not in the trial's own store.
+_LEFT_OUT = ("MLFLOW_RUN_ID",)
+
+
+def quieted(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment of a trial; `folder` is thrown away behind it."""
+    store = (folder / "mlflow").as_uri()
+    kept = {name: value for name, value in environment.items() if name not in _LEFT_OUT}
+    return {**kept, **_SWITCHES, "MLFLOW_TRACKING_URI": store, "MLFLOW_REGISTRY_URI": store}
 
 
 def silence() -> None:
@@ -30,7 +35,9 @@ def silence() -> None:
 
 
 def _silence_wandb(module: ModuleType) -> None:
-    original = module.init
+    original: Any = getattr(module, "init", None)
+    if original is None:
+        return
 
     def init(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **{**kwargs, "mode": "disabled"})
@@ -38,9 +45,16 @@ def _silence_wandb(module: ModuleType) -> None:
     module.init = init  # type: ignore[attr-defined]
 
 
+_MLFLOW = ("mlflow", "mlflow.tracking", "mlflow.tracking._tracking_service.utils")
+
+
 def _silence_mlflow(module: ModuleType) -> None:
-    module.set_tracking_uri = lambda uri: None  # type: ignore[attr-defined]
-    client = module.MlflowClient
+    for place in filter(None, map(sys.modules.get, _MLFLOW)):
+        if hasattr(place, "set_tracking_uri"):
+            place.set_tracking_uri = lambda uri: None  # type: ignore[attr-defined]
+    client: Any = getattr(module, "MlflowClient", None)
+    if client is None:
+        return
     original = client.__init__
 
     def init(self: Any, tracking_uri: Any = None, registry_uri: Any = None) -> None:
@@ -58,10 +72,14 @@ class _WhenImported:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """With what is to be done behind its import."""
-        change = self._changes.pop(name, None)
-        spec = None if change is None else importlib.util.find_spec(name)
-        if change is None or spec is None or spec.loader is None:
+        """With what is to be done behind its import, which may not follow."""
+        change = self._changes.get(name)
+        if change is None:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((each for each in found if each is not None), None)
+        if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
