@@ -30,6 +30,15 @@ class Net(torch.nn.Module):
 
 def make_model():
     return Net()
+
+
+def score(model, batch):
+    return -model(batch).square().mean((1, 2, 3))
+
+
+def batches():
+    torch.manual_seed(1)
+    return [torch.randn(8, 3, 16, 16) for _ in range(30)]
 '''
 
 
@@ -52,6 +61,20 @@ def test_a_users_file(tmp_path: Path, run_cli: Run) -> None:
     torch.testing.assert_close(again(example), model.eval()(example), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
+def test_a_task_decides_about_coarser_numbers(tmp_path: Path, run_cli: Run) -> None:
+    (tmp_path / "net.py").write_text(FILE)
+    done = run_cli(
+        "optimize", "net.py:make_model", "--input", "8x3x16x16", "--accuracy", "lossy",
+        "--metric", "net.py:score", "--data", "net.py:batches", "--max-drop", "0.1",
+        "--budget", "40", "--json", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert any(row["drop"] and "160 samples" in row["drop"] for row in rows)
+    assert not any("give metric and data" in row["why"] for row in rows)
+
+
 def test_json(tmp_path: Path, run_cli: Run) -> None:
     (tmp_path / "net.py").write_text(FILE)
     done = run_cli(
@@ -66,9 +89,22 @@ def test_json(tmp_path: Path, run_cli: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("net.py:Nothing", "--input", "1x3"), "net.py has no Nothing. It has Net, make_model."),
+        (("net.py:Nothing", "--input", "1x3"), "It has Net, batches, make_model"),
         (("net.py:Net", "--input", "1y3"), "is no shape"),
-        (("net.py:Net", "--input", "1x3x8x8", "--accuracy", "int8"), "expected exact or mixed"),
+        (
+            ("net.py:Net", "--input", "1x3x8x8", "--accuracy", "int8"),
+            "expected exact, mixed, lossy",
+        ),
+        (
+            ("net.py:Net", "--input", "1x3x8x8", "--accuracy", "lossy"),
+            "give --metric file.py:score",
+        ),
+        (("net.py:Net", "--input", "1x3x8x8", "--metric", "net.py:score"), "and --data"),
+        (("net.py:Net", "--input", "1x3x8x8", "--also", "y=1x3"), "y=1x3 is no argument"),
+        (
+            ("net.py:Net", "--input", "1x3x8x8", "--metric", "net.py:time", "--data", "net.py:no"),
+            "expected a function for the metric",
+        ),
         (
             ("net.py:Net", "--input", "1x4x8x8"),
             "fails itself with inputs of (1, 4, 8, 8): RuntimeError",

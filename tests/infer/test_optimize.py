@@ -1,5 +1,6 @@
 """The search: the model wins unless another is surely faster and gives the same answers."""
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ from torch import nn
 
 import slipstream
 from slipstream.errors import UsageError
-from slipstream.infer import known
+from slipstream.infer import known, search
 from slipstream.infer.change import ENGINE, PRECISION, Change, Kind
 from slipstream.infer.changes import around
 from slipstream.infer.changes.compiled import Called
@@ -115,6 +116,43 @@ def test_the_model_against_itself_returns_the_model(only: Any) -> None:
     assert found.model is model
     assert found.name == "eager"
     assert row(found, "itself").state == "slower"
+
+
+def test_a_finalist_that_fails_in_the_last_round_is_a_row(
+    only: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = search.Search._finish
+    is_last: list[bool] = []
+
+    def last(self: Any) -> Any:
+        is_last.append(True)
+        return finish(self)
+
+    def wears_out(model: nn.Module) -> Any:
+        def call(x: torch.Tensor) -> Any:
+            if is_last:
+                raise RuntimeError("worn out")
+            return model.layer(x)  # type: ignore[operator]
+
+        return call
+
+    monkeypatch.setattr(search.Search, "_finish", last)
+    only(engine("quick", faster), engine("wears out", wears_out))
+    found = slipstream.optimize_model(Slow(), EXAMPLE)
+    assert found.name == "quick"
+    assert row(found, "wears out").state == "failed"
+    assert row(found, "wears out").why == "in the last round: RuntimeError: worn out"
+
+
+def test_the_table_has_intervals_and_what_is_missing_for_int8(
+    monkeypatch: pytest.MonkeyPatch, only: Any
+) -> None:
+    only(engine("quick", faster))
+    coarse = Change("coarse", "lossy", ENGINE, lambda model, _: model)
+    monkeypatch.setattr(known, "QUANTIZED", (coarse,))
+    said = str(slipstream.optimize_model(Slow(), EXAMPLE))
+    assert re.search(r"\d\.\d\d \(\d+\.\d\d to \d+\.\d\d\) .* quick +won", said)
+    assert "not tried: coarse: only a task can tell whether it does: give metric and data" in said
 
 
 def test_a_hundredth_does_not_win(only: Any) -> None:

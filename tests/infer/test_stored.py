@@ -9,6 +9,7 @@ import torch
 from slipstream.errors import UsageError
 from slipstream.infer import load
 from slipstream.infer.change import Variant
+from slipstream.infer.changes import precision
 from slipstream.infer.changes.around import threads
 from slipstream.infer.changes.layout import CHANNELS_LAST, FOLD
 from slipstream.infer.inputs import inputs_of
@@ -48,6 +49,19 @@ def test_threads_that_there_are_no_cores_for_are_left_out(found: Optimized, tmp_
     example = found.subject.inputs.args[0]
     assert again is not found.subject.model
     torch.testing.assert_close(again(example), found.model(example), rtol=1e-4, atol=1e-5)
+
+
+def test_fewer_bits_that_the_machine_does_not_have_are_not_used(
+    found: Optimized, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found.save(tmp_path)
+    file = tmp_path / "recipe.json"
+    recipe = json.loads(file.read_text())
+    file.write_text(json.dumps({**recipe, "changes": ["fold", "bf16"]}))
+    monkeypatch.setattr(precision, "why_no", lambda what: f"the processor has no {what}")
+    model = found.subject.model
+    with pytest.warns(UserWarning, match="fold . bf16 is not used: the processor has no bf16"):
+        assert load(tmp_path, model) is model
 
 
 def test_with_the_weights_that_the_model_has_now(found: Optimized, tmp_path: Path) -> None:

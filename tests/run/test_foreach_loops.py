@@ -34,12 +34,16 @@ UPDATES = {
     "product, other way": "kept.mul_(decay).add_(new * (1 - decay))",
     "lerp": "kept.lerp_(new, 1 - decay)",
     "copy": "kept.copy_(new)",
+    "sum": "kept.copy_(decay * kept + (1 - decay) * new)",
+    "sum, other way": "kept.data.copy_(new.data * (1 - decay) + kept.data * decay)",
 }
 OTHERS = {
     "a call as a factor": "kept.mul_(decay).add_(new, alpha=float(step))",
     "a factor of the pair": "kept.mul_(decay).add_(new, alpha=new.mean())",
     "the other way round": "new.copy_(kept)",
     "something else too": "kept.copy_(new); print(1)",
+    "a sum of others": "kept.copy_(decay * new + (1 - decay) * new)",
+    "a difference": "kept.copy_(decay * kept - (1 - decay) * new)",
 }
 
 
@@ -79,6 +83,21 @@ def test_names_that_are_read_later_keep_their_loop() -> None:
     source = START.format(update=UPDATES["alpha"])
     assert rewritten(source + "\nprint(kept)", "train.py") is None
     assert isinstance(rewritten(source, "train.py"), ast.Module)
+
+
+def test_counts_among_averages_are_left_to_the_loop(tmp_path: Path) -> None:
+    """As a state_dict has them."""
+    source = START.format(update=UPDATES["sum"]).replace(
+        "average.parameters(), model.parameters()",
+        "average.state_dict().values(), model.state_dict().values()",
+    )
+    source = source.replace("in average.parameters()]", "in average.state_dict().values()]")
+    before, _ = run(source, tmp_path, fixed=False)
+    after, notes = run(source, tmp_path, fixed=True)
+    assert notes == ["8 tensors are updated at once"]
+    assert len(after) == 9 and [each.dtype for each in after].count(torch.int64) == 1
+    for one, other in zip(before, after, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_tensors_that_share_memory_are_updated_one_by_one(tmp_path: Path) -> None:

@@ -104,6 +104,24 @@ def test_same_batches(folder: Path, workers: int, context: str | None) -> None:
     assert Image.open.__module__ == "PIL.Image" and not hasattr(Image.open, "_of_pillow")
 
 
+def test_workers_that_are_running_leave_with_the_fix(tmp_path: Path) -> None:
+    folder = write_flat(tmp_path / "pictures", 24)
+    loader: Any = DataLoader(
+        ByHand(folder), batch_size=1, num_workers=2, multiprocessing_context="fork",
+        persistent_workers=True,
+    )  # fmt: skip
+    undo = FIX.apply(situation(JPEG=[25, 25]))
+    try:
+        epoch = iter(loader)
+        first = next(epoch)
+    finally:
+        undo()
+    assert int(first[2].sum()) == 1
+    rest = [int(batch[2].sum()) for batch in epoch]
+    assert not any(rest[-8:])  # those ahead were made before
+    assert not any(int(batch[2].sum()) for batch in loader)
+
+
 def test_the_example(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("slow_train", "examples/slow_train.py")
     assert spec is not None and spec.loader is not None

@@ -31,11 +31,59 @@ def load_model(target: str) -> "torch.nn.Module":
     a module; it may have dots. The folder of the file, or the current one, is put in front of
     `sys.path`, as Python does for a script, and stays there: a model may import when it is called.
     """
+    return _model_of(_load(target, "model"), target)
+
+
+def load_function(target: str, what: str) -> Callable[..., Any]:
+    """The function that such a name leads to; `what` it is for, in a message."""
+    found = _load(target, what)
+    if not callable(found):
+        raise UsageError(f"{target} is {_kind(found)}; expected a function for the {what}.")
+    made: Callable[..., Any] = found
+    return made
+
+
+def load_batches(target: str) -> list[Any]:
+    """All batches of what such a name leads to: a list or a loader, or a function that makes
+    one.
+    """
+    found = _load(target, "data")
+    if callable(found) and not hasattr(found, "__iter__"):
+        found = _run(found, f"{target} failed")
+    if not hasattr(found, "__iter__"):
+        raise UsageError(f"{target} is {_kind(found)}; expected batches, or what makes them.")
+    return list(_run(lambda: list(found), f"{target} failed"))
+
+
+def _load(target: str, what: str) -> Any:
     place, _, name = target.rpartition(":")
     if not place or not name:
-        raise UsageError(f"{target!r} names no model. {_TARGET_FORMS}{_names_in_file(target)}.")
+        raise UsageError(f"{target!r} names no {what}. {_TARGET_FORMS}{_names_in_file(target)}.")
     module = _load_file(Path(place)) if _is_file(place) else _load_module(place)
-    return _model_of(_named(module, place, name), target)
+    return _named(module, place, name)
+
+
+def instead_of(inputs: Sequence[str], others: str) -> list[str]:
+    """Arguments of another call: those that `others` has, with commas between them, by name or in
+    order, take the place of the first call's.
+
+    >>> instead_of(["8x3", "mask=8x3:bool"], "mask=1x3:bool,1x3")
+    ['1x3', 'mask=1x3:bool']
+    """
+    given = [text.strip() for text in others.split(",")]
+    named = {text.partition("=")[0].strip(): text for text in given if "=" in text}
+    in_order = [text for text in given if "=" not in text]
+    made = []
+    for text in inputs:
+        name = text.partition("=")[0].strip() if "=" in text else None
+        if name is not None:
+            made.append(named.pop(name, text))
+        else:
+            made.append(in_order.pop(0) if in_order else text)
+    if named or in_order:
+        left = ", ".join([*in_order, *named.values()])
+        raise UsageError(f"--also {others}: {left} is no argument that --input has.")
+    return made
 
 
 def parse_inputs(texts: Sequence[str], device: "torch.device | str" = "cpu") -> "Inputs":
@@ -152,6 +200,9 @@ def _load_file(path: Path) -> ModuleType:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise UsageError(f"{path} {what}. {_TARGET_FORMS}.")
     path = path.absolute()
+    for known in list(sys.modules.values()):
+        if getattr(known, "__file__", None) == str(path):
+            return known  # a model and its metric may stand in the same file
     _look_in(path.parent)
     # Under its own name, if that is free: what it defines can be pickled and looked up.
     name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_{path.parent.name}"

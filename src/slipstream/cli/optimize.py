@@ -22,16 +22,26 @@ def optimize(
     ],
     also: Annotated[
         list[str] | None,
-        typer.Option(help="First argument of another shape that has to work. Repeatable."),
+        typer.Option(help="Arguments of other shapes that have to work: A,B. Repeatable."),
     ] = None,
     accuracy: Annotated[
-        str, typer.Option(help="exact, or mixed: also bf16, fp16 and TF32 may win.")
+        str, typer.Option(help="exact; mixed: also bf16, fp16, TF32; lossy: also int8.")
     ] = "exact",
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="file.py:name: scores of a model's batch, one a sample."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="NAME", help="file.py:name: the batches for it.")
+    ] = None,
+    max_drop: Annotated[float, typer.Option(help="How far the mean score may drop.")] = 0.01,
     without: Annotated[
         str, typer.Option(help="Changes to leave out, by the table's names: a,b")
     ] = "",
     budget: Annotated[float, typer.Option(help="Seconds of the search.")] = 180.0,
-    device: Annotated[str, typer.Option(help="Where the model runs: cpu, cuda.")] = "cpu",
+    device: Annotated[
+        str | None, typer.Option(help="Where the model runs: cpu, cuda; where it is if not given.")
+    ] = None,
     save: Annotated[
         Path | None, typer.Option(help="Folder for the variant; slipstream.infer.load reads it.")
     ] = None,
@@ -48,27 +58,44 @@ def optimize(
     slipstream optimize net.py:make_model --input 8x3x224x224
     slipstream optimize pkg.models:Encoder --input ids=4x128:int64:0..999
     slipstream optimize --accuracy mixed --save fast net.py:Net --input 1x64
+    slipstream optimize net.py:Net --input 1x64 --accuracy lossy
+        --metric net.py:score --data net.py:test_batches
     """
     import json
 
-    from slipstream.cli.model_target import load_model, parse_inputs
+    from slipstream.cli.model_target import (
+        instead_of,
+        load_batches,
+        load_function,
+        load_model,
+        parse_inputs,
+    )
     from slipstream.errors import UsageError
+    from slipstream.infer.change import KINDS
     from slipstream.infer.optimize import optimize_model
 
-    if accuracy not in ("exact", "mixed"):
+    kind = next((kind for kind in KINDS if kind == accuracy), None)
+    if kind is None:
+        raise UsageError(f"--accuracy is {accuracy!r}; expected {', '.join(KINDS)}.")
+    if (metric is None) != (data is None) or (kind == "lossy" and metric is None):
         raise UsageError(
-            f"--accuracy is {accuracy!r}; expected exact or mixed. int8 needs a metric: "
-            "slipstream.optimize_model(…, accuracy='lossy', metric=…, data=…)."
+            "Only a task can tell whether coarser numbers do: give --metric file.py:score, a "
+            "function of a model and a batch with one score per sample, and --data file.py:test, "
+            "the batches."
         )
     # What the model's own code prints is no part of the result.
     with redirect_stdout(sys.stderr), _progress(quiet=as_json):
         made = load_model(model)
-        given = parse_inputs(inputs, device)
-        others = [parse_inputs([text, *inputs[1:]], device) for text in also or ()]
+        place = device or str(next((each.device for each in made.parameters()), "cpu"))
+        given = parse_inputs(inputs, place)
+        others = [parse_inputs(instead_of(inputs, text), place) for text in also or ()]
         found = optimize_model(
-            made.to(device),
+            made.to(place),
             given,
-            accuracy="mixed" if accuracy == "mixed" else "exact",
+            accuracy=kind,
+            metric=None if metric is None else load_function(metric, "metric"),
+            data=None if data is None else load_batches(data),
+            max_drop=max_drop,
             also=others,
             without=[name.strip() for name in without.split(",") if name.strip()],
             budget_s=budget,

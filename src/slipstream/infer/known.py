@@ -30,6 +30,7 @@ COMPILED: tuple[Change, ...] = (
     tensorrt.TENSORRT,
     tensorrt.TENSORRT_EMBEDDED,
     compiled.AHEAD_OF_TIME,
+    compiled.MAX_AUTOTUNE_GRAPHS,
     compiled.FREEZING_AUTOTUNE,
     compiled.MAX_AUTOTUNE,
 )

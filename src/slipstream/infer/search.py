@@ -99,9 +99,12 @@ class Search:
         for change in known.PRECISIONS:
             if self._try(base.plus(change)).state != "slower":
                 self._stage(_on_the_best(tried, change))
-        if self.task is not None:
-            for change in quantized:
+        for change in quantized:
+            if self.task is not None:
                 self._stage(_on_the_best(tried, change))
+            else:
+                why = "only a task can tell whether it does: give metric and data"
+                self.rows[change.name] = Row(change.name, change.kind, "skipped", why)
 
     def _again(self, engines: list[Variant], layouts: list[Variant]) -> list[Variant]:
         """The best engine on the layouts that were not the best without it."""
@@ -250,10 +253,14 @@ class Search:
         """
         names = sorted(self.built, key=self._speed, reverse=True)[:_MOST_FINALISTS]
         own = {"model": self._call(self.subject.model), "again": self._call(self.subject.model)}
-        calls = own | {name: self._call(self.built[name]) for name in names}
+        failed: dict[str, str] = {}
+        calls = own | {name: _noting(name, self._call(self.built[name]), failed) for name in names}
         _log.info("the fastest of them, in turns")
         with quietly():
             taken = self._in_turns(calls, _FINAL_S)
+        for name, why in failed.items():
+            self.rows[name].state, self.rows[name].why = "failed", f"in the last round: {why}"
+            names.remove(name)
         noise = ratio_of(taken["model"], taken["again"])
         least = least_gain(noise)
         for name in names:
@@ -297,6 +304,21 @@ def _on_the_best(variants: list[Variant], change: Change) -> list[Variant]:
     """A change on the two fastest that it builds on and that take it."""
     fits = [one for one in variants if set(one.changes) <= set(one.plus(change).changes)]
     return [one.plus(change) for one in fits[:2] or [Variant()]]
+
+
+def _noting(name: str, call: Callable[[], object], failed: dict[str, str]) -> Callable[[], object]:
+    """A call that is made no more once it has failed, which is noted."""
+
+    def noted() -> object:
+        if name in failed:
+            return None
+        try:
+            return call()
+        except Exception as error:
+            failed[name] = first_line(error)
+            return None
+
+    return noted
 
 
 def _counting(call: Callable[[], object]) -> tuple[Callable[[], object], Callable[[], int]]:

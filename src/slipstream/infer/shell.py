@@ -36,6 +36,9 @@ class Shell:
     nesting: TreeSpec
     leaves: tuple[Any, ...]
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Shell":
+        return self  # never changed
+
     def is_like(self, other: "Shell") -> bool:
         """Whether a graph that was made with one may be given the other: the same nesting, the
         same plain values. Other values than plain ones are never the same.

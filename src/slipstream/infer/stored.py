@@ -18,7 +18,7 @@ import slipstream
 from slipstream.cpu import usable_cores
 from slipstream.errors import UsageError
 from slipstream.infer import known
-from slipstream.infer.change import Change, Variant
+from slipstream.infer.change import PRECISION, Change, Variant
 from slipstream.infer.changes.around import threads
 from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.numeric import numeric
@@ -97,14 +97,21 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
                 f"{place} was made with torch {made_with} on {made_on}: its speed is not known here"
             )
         try:
-            built = variant.build(subject)
-            why = _judge(built, variant, subject, stored["answer"])
+            why = _not_here(variant, subject)
+            built = model if why else variant.build(subject)
+            why = why or _judge(built, variant, subject, stored["answer"])
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         if why is None:
             return built
     _warn(f"{place}: {variant.name} is not used: {why}. The model runs as it is")
     return model
+
+
+def _not_here(variant: Variant, subject: Subject) -> str | None:
+    """Numbers that this machine has no arithmetic for."""
+    asked = (change.why_not(subject) for change in variant.changes if change.place == PRECISION)
+    return next((why for why in asked if why), None)
 
 
 def _judge(built: Any, variant: Variant, subject: Subject, answer: list[Any]) -> str | None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from slipstream.infer.optimized import Optimized
 
 _ORDER = ("won", "model", "passed", "slower", "rejected", "failed")
+_IN_TURNS = ("won", "model")  # timed with all others that may have been the fastest
 _WIDTH = 100
 
 
@@ -72,8 +73,12 @@ def _rank(row: Row) -> tuple[int, float]:
 
 def _cells(row: Row) -> tuple[str, ...]:
     speed = f"{row.speed.value:.2f} x" if row.speed else ""
+    if row.speed and row.state in _IN_TURNS:
+        speed = f"{row.speed.value:.2f} ({row.speed.low:.2f} to {row.speed.high:.2f})"
     ms = f"{row.ms:.3g}" if row.ms is not None else ""
     error = f"{row.error:.0e}" if row.error is not None else ""
     built = f"{row.build_s:.1f} s" if row.build_s is not None else ""
     state = {"model": "as it is"}.get(row.state, row.state)
-    return speed, ms, error, built, row.name, state, row.why
+    said = row.drop is not None and str(row.drop) in row.why
+    drop = f"; score drops by {row.drop}" if row.drop is not None and not said else ""
+    return speed, ms, error, built, row.name, state, f"{row.why}{drop}"

@@ -107,9 +107,10 @@ class Reference:
             verb = "differs" if differ == 1 else "differ"
             parts.append(f"{_count(differ, 'batch')} {verb} between runs of the script itself")
         if (near := losses - exact) > 0:
+            are = "is" if near == 1 else "are"
             parts.append(
-                f"{_count(near, 'loss')} {'is' if near == 1 else 'are'} as near to those of the"
-                f" script as its own {len(self.runs)} runs are to each other"
+                f"{_count(near, 'loss')} {are} no further from those of the script than"
+                f" {_WIDER:g} times what its own {len(self.runs)} runs are apart"
             )
         return "; ".join(parts) or "no batch and no loss could be compared"
 

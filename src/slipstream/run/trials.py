@@ -230,6 +230,9 @@ class Trials:
                 if alone is not None:
                     culprit, fault = fix, alone
                     break
+            else:
+                others = ", ".join(fix.name for fix in taken[:-1])
+                fault = f"together with {others}, none of which is at fault alone: {fault}"
         for outcome in self._tried.fixes:
             if outcome.name == culprit.name:
                 outcome.state, outcome.why = "undone", fault

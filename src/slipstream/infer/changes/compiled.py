@@ -124,8 +124,11 @@ class _Copied(Called):
         return changed(self.call(*args, **kwargs), torch.clone)
 
 
-def _with_cuda_graphs(model: nn.Module, subject: Subject) -> nn.Module:
-    return _Copied(model, torch.compile(function_of(model), mode="reduce-overhead"))
+def _with_cuda_graphs(name: str, mode: str) -> Change:
+    def apply(model: nn.Module, subject: Subject) -> nn.Module:
+        return _Copied(model, torch.compile(function_of(model), mode=mode))
+
+    return Change(name, "exact", ENGINE, apply, _why_not_cuda)
 
 
 def _ahead_of_time(model: nn.Module, subject: Subject) -> nn.Module:
@@ -238,5 +241,6 @@ MAX_AUTOTUNE = compiled("compile max-autotune", mode="max-autotune-no-cudagraphs
 FREEZING_AUTOTUNE = frozen("compile freezing max-autotune", mode="max-autotune-no-cudagraphs")
 AHEAD_OF_TIME = Change("ahead-of-time", "exact", ENGINE, _ahead_of_time, _why_not)
 CUDA_GRAPH = Change("cuda-graph", "exact", ENGINE, _Graphed, _why_not_cuda)
-CUDA_GRAPHS = Change("compile cudagraphs", "exact", ENGINE, _with_cuda_graphs, _why_not_cuda)
+CUDA_GRAPHS = _with_cuda_graphs("compile cudagraphs", "reduce-overhead")
+MAX_AUTOTUNE_GRAPHS = _with_cuda_graphs("compile max-autotune cudagraphs", "max-autotune")
 TORCHSCRIPT = Change("torchscript", "exact", ENGINE, _scripted, _why_no_script)

@@ -20,12 +20,18 @@ class Autocast(nn.Module):
         self.model = model
         self.dtype = dtype
         self.device = device
+        self._own = _types_of(model)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives."""
         with torch.autocast(self.device, self.dtype):
             result = self.model(*args, **kwargs)
-        return changed(result, lambda t: t.float() if t.dtype == self.dtype else t)
+        return changed(result, self._as_it_was)
+
+    def _as_it_was(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Some layers have one type of few bits that they always take.
+        is_made = tensor.dtype in _FEW_BITS and tensor.dtype not in self._own
+        return tensor.float() if is_made else tensor
 
 
 class Converted(nn.Module):
@@ -56,6 +62,13 @@ class Tf32(nn.Module):
         """What the model gives."""
         with with_tf32():
             return self.model(*args, **kwargs)
+
+
+_FEW_BITS = (torch.bfloat16, torch.float16)
+
+
+def _types_of(model: nn.Module) -> frozenset[torch.dtype]:
+    return frozenset(t.dtype for t in (*model.parameters(), *model.buffers()))
 
 
 def _is_float(tensor: torch.Tensor) -> bool:

@@ -8,6 +8,7 @@ import torch
 
 from slipstream.infer.gates.reference import Reference
 from slipstream.infer.inputs import Inputs
+from slipstream.infer.keeping import TookTooLong
 from slipstream.infer.leaves import changed, tensors_of
 from slipstream.infer.shell import emptied
 
@@ -19,6 +20,8 @@ def contract(model: Any, reference: Reference) -> str | None:
         with torch.no_grad():
             try:
                 result = given(model)
+            except TookTooLong:
+                raise
             except Exception as error:
                 shapes = ", ".join(str(tuple(t.shape)) for t in given.tensors())
                 return f"fails for inputs of {shapes}: {type(error).__name__}: {error}"

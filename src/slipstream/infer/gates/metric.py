@@ -1,11 +1,11 @@
 """Whether a variant does its task as well: scores of single samples, paired with the model's."""
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from slipstream.errors import UsageError
@@ -53,17 +53,18 @@ def drop_of(before: Sequence[float], after: Sequence[float]) -> Drop:
     >>> drop_of([1.0] * 60 + [0.0], [1.0] * 60 + [0.0]).high < 3 / 60
     True
     """
-    drops = [one - other for one, other in zip(before, after, strict=True)]
-    own = random.Random(0)
+    drops = np.subtract(before, after)
+    own = np.random.default_rng(0)
     size = len(drops)
-    means = sorted(sum(own.choices(drops, k=size)) / size for _ in range(_DRAWS)) if size else [0.0]
+    draws = [drops[own.integers(0, size, size)].mean() for _ in range(_DRAWS)] if size else [0.0]
+    means = sorted(map(float, draws))
     low, high = means[int(0.025 * len(means))], means[int(0.975 * len(means)) - 1]
-    if size > 0 and sum(drop != 0 for drop in drops) < _FEWEST_CHANGES:
+    if size > 0 and np.count_nonzero(drops) < _FEWEST_CHANGES:
         # What was not seen in n samples may still happen in 3 of n.
         scores = [*before, *after]
         reach = max(max(scores) - min(scores), *map(abs, scores))
         high = max(high, _FEWEST_CHANGES / size * reach)
-    return Drop(sum(drops) / max(size, 1), low, high, size)
+    return Drop(float(drops.mean()) if size else 0.0, low, high, size)
 
 
 def judge(drop: Drop, max_drop: float) -> str | None:

@@ -66,7 +66,13 @@ class _Values:
         if known is None:
             known = is_users(frame.f_code) and only_summed_and_shown(*_place(frame))
             self._sites[key] = known
+            if known:
+                self._situation.note(NAME, f"at line {frame.f_lineno} of {_name(frame.f_code)}")
         return known
+
+
+def _name(code: CodeType) -> str:
+    return code.co_filename.rpartition("/")[2]
 
 
 def _place(frame: Any) -> tuple[CodeType, int]:

@@ -20,7 +20,7 @@ from slipstream.doctor.record.places import is_foreign
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.looping.find import HANDED_TO, rewritten
-from slipstream.run.looping.together import are_apart, update
+from slipstream.run.looping.together import are_apart, split, update
 
 NAME = "foreach-loops"
 RULE = "parameter-loop"
@@ -61,20 +61,21 @@ class _Loops:
         self._situation = situation
 
     def pairs(self, pairs: Any, kind: str, by: str, factors: Any) -> Any:
-        """What is left to go over: nothing, or all of it."""
+        """What is left to go over: what cannot be done at once, or all of it."""
         if NAME in self._situation.failures or torch.compiler.is_compiling():
             return pairs
         listed = list(pairs)
         try:
             values = factors()
-            may = len(listed) >= _FEWEST and not (by == "itself" and torch.is_grad_enabled())
-            if not may or not are_apart(listed, kind, values):
+            simple, others = split(listed, kind)
+            may = len(simple) >= _FEWEST and not (by == "itself" and torch.is_grad_enabled())
+            if not may or not are_apart(listed, values):
                 return listed
         except Exception:
             return listed
-        update(listed, kind, by, values)
-        self._situation.note(NAME, f"{len(listed)} tensors are updated at once")
-        return ()
+        update(simple, kind, by, values)
+        self._situation.note(NAME, f"{len(simple)} tensors are updated at once")
+        return others
 
     def wrap_compiled(self, original: Any) -> Any:
         def compiled(path: Path) -> CodeType:

@@ -2,6 +2,7 @@
 
     for kept, new in zip(average.parameters(), model.parameters()):
         kept.mul_(decay).add_(new, alpha=1 - decay)
+        # or: kept.copy_(decay * kept + (1 - decay) * new), kept.lerp_(new, 1 - decay)
 
 The loop stays as it is; what it goes over is handed to a function, which may do the work and leave
 nothing to go over. Factors must be made of names, attributes and numbers, so that it is the same
@@ -99,19 +100,31 @@ def _of_call(
     match on, method, arguments, named:
         case _, "copy_", [value], [] if _is(on, kept) and _is(value, new):
             return Update("copy", (), _way_to(on))
+        case _, "copy_", [ast.BinOp(one, ast.Add(), other)], [] if _is(on, kept):
+            for first, second in ((one, other), (other, one)):
+                decay, alpha = _times(first, kept), _times(second, new)
+                if decay is not None and alpha is not None:
+                    return Update("scale", (decay, alpha), _way_to(on))
         case _, "lerp_", [value, weight], [] if _is(on, kept) and _is(value, new):
             return Update("lerp", (weight,), _way_to(on))
         case ast.Call(ast.Attribute(first, "mul_"), [decay], []), "add_", [value], _ if _is(
             first, kept
         ):
-            match value, named:
-                case _, [ast.keyword("alpha", alpha)] if _is(value, new):
+            match named:
+                case [ast.keyword("alpha", alpha)] if _is(value, new):
                     return Update("scale", (decay, alpha), _way_to(first))
-                case ast.BinOp(left, ast.Mult(), right), []:
-                    if _is(right, new):
-                        return Update("scale", (decay, left), _way_to(first))
-                    if _is(left, new):
-                        return Update("scale", (decay, right), _way_to(first))
+                case [] if (factor := _times(value, new)) is not None:
+                    return Update("scale", (decay, factor), _way_to(first))
+    return None
+
+
+def _times(node: ast.expr, name: str) -> ast.expr | None:
+    """What a tensor is multiplied by; None for anything else."""
+    match node:
+        case ast.BinOp(left, ast.Mult(), right) if _is(right, name):
+            return left
+        case ast.BinOp(left, ast.Mult(), right) if _is(left, name):
+            return right
     return None
 
 

@@ -32,8 +32,25 @@ def _update(
         torch._foreach_add_(kept, new, alpha=factors[1])
 
 
-def are_apart(pairs: Iterable[tuple[Any, Any]], kind: str, factors: tuple[Any, ...]) -> bool:
-    """Whether no update can see what another wrote, and all are of the simplest sort."""
+def split(
+    pairs: Iterable[tuple[Any, Any]], kind: str
+) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+    """Those of the simplest sort, and the others, such as a count of batches among averages."""
+    simple: list[tuple[Any, Any]] = []
+    others: list[tuple[Any, Any]] = []
+    for kept, new in pairs:
+        is_simple = (
+            type(kept) in _PLAIN
+            and type(new) in _PLAIN
+            and (kept.shape, kept.device, kept.dtype) == (new.shape, new.device, new.dtype)
+            and (kind == "copy" or kept.is_floating_point())
+        )
+        (simple if is_simple else others).append((kept, new))
+    return simple, others
+
+
+def are_apart(pairs: Iterable[tuple[Any, Any]], factors: tuple[Any, ...]) -> bool:
+    """Whether no update can see what another wrote."""
     if not all(type(factor) in (int, float) for factor in factors):
         return False
     written: set[int] = set()
@@ -42,10 +59,6 @@ def are_apart(pairs: Iterable[tuple[Any, Any]], kind: str, factors: tuple[Any, .
         for tensor in (kept, new):
             if type(tensor) not in _PLAIN or tensor.layout is not torch.strided:
                 return False
-        if kept.shape != new.shape or kept.device != new.device or kept.dtype != new.dtype:
-            return False
-        if kind != "copy" and not kept.is_floating_point():
-            return False
         place = kept.untyped_storage().data_ptr()
         if place in written:
             return False

@@ -1,5 +1,6 @@
 """Puts late pictures in the place of those that Pillow opens."""
 
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -26,13 +27,15 @@ def install(*, in_worker: bool = False, give_up: Callable[[Exception], None] = _
     if hasattr(Image.open, "_of_pillow"):
         return lambda: None
     is_on = True
+    # Forked workers go on when this process has left: they see that it has.
+    is_left = mmap.mmap(-1, 1)
     if not in_worker:
         counts.start()
 
     def wrap(original: Any) -> Any:
         def open(*args: Any, **kwargs: Any) -> Any:
             nonlocal is_on
-            if not is_on:
+            if not is_on or is_left[0]:
                 return original(*args, **kwargs)
             picture = header = None
             try:
@@ -60,6 +63,7 @@ def install(*, in_worker: bool = False, give_up: Callable[[Exception], None] = _
     put_back = None if in_worker else workers.follow()
 
     def undo() -> None:
+        is_left[0] = 1
         patches.undo()
         tensors.undo()
         undo_batches()
