@@ -152,7 +152,7 @@ def test_the_table_has_intervals_and_what_is_missing_for_int8(
     monkeypatch.setattr(known, "QUANTIZED", (coarse,))
     said = str(slipstream.optimize_model(Slow(), EXAMPLE))
     assert re.search(r"\d\.\d\d \(\d+\.\d\d to \d+\.\d\d\) .* quick +won", said)
-    assert "not tried: coarse: only a task can tell whether it does: give metric and data" in said
+    assert "not tried: coarse: only a task can tell whether coarser numbers do" in said
 
 
 def test_a_hundredth_does_not_win(only: Any) -> None:

@@ -19,6 +19,9 @@ def set_tracking_uri(new):
     global uri
     uri = new
 
+def set_registry_uri(new):
+    set_tracking_uri(new)
+
 class MlflowClient:
     def __init__(self, tracking_uri=None, registry_uri=None):
         self.uri = tracking_uri or uri
@@ -33,6 +36,7 @@ import mlflow, os, wandb
 init(project="mine", mode="online")
 wandb.init("mine")
 mlflow.set_tracking_uri("http://server")
+mlflow.set_registry_uri("http://server")
 print(mlflow.uri)
 print(os.environ.get("MLFLOW_RUN_ID"))
 print(mlflow.MlflowClient("http://server").uri)

@@ -100,13 +100,15 @@ def test_a_fix_that_fails_on_one_rank_is_undone_on_both(tmp_path: Path) -> None:
     assert losses(done) == losses(plain)
 
 
-def test_a_script_that_fails_on_one_rank_ends_all(tmp_path: Path) -> None:
-    sick = "(0 if rank == 0 else [].pop())"
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_script_that_fails_on_one_rank_ends_all(tmp_path: Path, failing: int) -> None:
+    sick = f"([].pop() if rank == {failing} else 0)"
     (tmp_path / "train.py").write_text(dedent(SCRIPT).replace("SICK", sick))
     done = torchrun(tmp_path, "-m", "slipstream", "run", "train.py")
     assert done.returncode != 0
     assert "did not get through a trial, so it runs as written" in done.stderr
-    assert "without fixes: rank 1: IndexError: pop from empty list" in " ".join(done.stderr.split())
+    why = f"without fixes: rank {failing}: IndexError: pop from empty list"
+    assert why in " ".join(done.stderr.split())
     assert "pop from empty list" in done.stderr
 
 

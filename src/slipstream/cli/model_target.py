@@ -43,16 +43,19 @@ def load_function(target: str, what: str) -> Callable[..., Any]:
     return made
 
 
-def load_batches(target: str) -> list[Any]:
-    """All batches of what such a name leads to: a list or a loader, or a function that makes
-    one.
+def load_batches(target: str, device: str) -> list[Any]:
+    """All batches of what such a name leads to, on the device: a list or a loader, or a function or
+    a class that makes one.
     """
+    from slipstream.infer.leaves import changed
+
     found = _load(target, "data")
-    if callable(found) and not hasattr(found, "__iter__"):
+    if isinstance(found, type) or (callable(found) and not hasattr(found, "__iter__")):
         found = _run(found, f"{target} failed")
     if not hasattr(found, "__iter__"):
         raise UsageError(f"{target} is {_kind(found)}; expected batches, or what makes them.")
-    return list(_run(lambda: list(found), f"{target} failed"))
+    batches = _run(lambda: list(found), f"{target} failed")
+    return [changed(batch, lambda tensor: tensor.to(device)) for batch in batches]
 
 
 def _load(target: str, what: str) -> Any:

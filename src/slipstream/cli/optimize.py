@@ -94,7 +94,7 @@ def optimize(
             given,
             accuracy=kind,
             metric=None if metric is None else load_function(metric, "metric"),
-            data=None if data is None else load_batches(data),
+            data=None if data is None else load_batches(data, place),
             max_drop=max_drop,
             also=others,
             without=[name.strip() for name in without.split(",") if name.strip()],

@@ -5,7 +5,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,6 +41,10 @@ _WON: dict[Kind, str] = {
     "mixed": "the fastest with the same answers in fewer bits",
     "lossy": "the fastest that does the task as well",
 }
+
+
+_LEFT_OUT = "left out, as asked for"
+_NO_TASK = "only a task can tell whether coarser numbers do: give metric and data"
 
 
 @dataclass
@@ -103,8 +107,15 @@ class Search:
             if self.task is not None:
                 self._stage(_on_the_best(tried, change))
             else:
-                why = "only a task can tell whether it does: give metric and data"
+                why = self._why_no_coarser(change)
                 self.rows[change.name] = Row(change.name, change.kind, "skipped", why)
+
+    def _why_no_coarser(self, change: Change) -> str:
+        """Without a task: what would speak against it with one."""
+        if change.name in self.without:
+            return _LEFT_OUT
+        with_data = replace(self.subject, calibration=(self.subject.inputs,))
+        return change.why_not(with_data) or _NO_TASK
 
     def _again(self, engines: list[Variant], layouts: list[Variant]) -> list[Variant]:
         """The best engine on the layouts that were not the best without it."""
@@ -135,7 +146,7 @@ class Search:
         row = self.rows[name] = Row(name, variant.kind, "skipped", added=variant.added)
         self.variants[name] = variant
         if any(change.name in self.without for change in variant.changes):
-            row.why = "left out, as asked for"
+            row.why = _LEFT_OUT
         elif why := variant.why_not(self.subject):
             row.why = why
         elif (left := self.until - time.monotonic()) < _LEAST_LEFT_S:

@@ -18,7 +18,7 @@ from slipstream.run.fix import Fix
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.speed import WARM_UP, Speed, speed_of
 from slipstream.run.trace import Trace
-from slipstream.run.trial import Trial, try_out
+from slipstream.run.trial import STEPS, Trial, try_out
 
 FASTER = 1.01  # the low end of the interval
 # These compare what they change by themselves, and so need no losses.
@@ -151,7 +151,8 @@ class _Prover:
             return _undone(fix, fault or _TOO_SHORT), []
         why = _shown(speed)
         if self._band is not None:
-            why += f"; {len(self._band)} losses inside the band of {RUNS + 1} runs"
+            losses = min(len(self._band), len(with_it[-1].trace.losses))
+            why += f"; {losses} losses inside the band of {RUNS + 1} runs"
         if fix.name in GETS_READY:
             why += _cost(without, with_it, speed)
         return FixOutcome(fix.name, fix.kind, "applied", why), with_it
@@ -176,7 +177,8 @@ class _Prover:
             return f"the script failed with it: {_last_words(trial)}"
         if self._band is None:
             return None
-        is_cut = trial.trace.ended == "window"
+        # Where time ended it, getting ready may have taken the rest.
+        is_cut = trial.trace.ended == "window" and len(trial.trace.ends) < STEPS
         return departure(self._band, losses_of(trial.trace), is_cut=is_cut)
 
     def _try(self, names: tuple[str, ...], shift: int = 0) -> _Timed:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from slipstream.run.fix import Situation
 
 # These are lines of their own in a script: what they do depends on what was measured, or comes too
-# late when a script runs, whose loops are compiled by then.
-NOT_HERE = ("kept-memory", "threads", "fused-optimizer", "foreach-loops")
+# late when a script runs.
+NOT_HERE = ("kept-memory", "threads", "fused-optimizer")
 
 _in_place: dict[str, Callable[[], None]] = {}
 

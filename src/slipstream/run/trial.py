@@ -32,13 +32,13 @@ _EVERY_S = 0.1
 @dataclass(frozen=True)
 class Trial:
     """One that is over. `trace` is None where it never came to an end; `said` is its last output,
-    for a message. `was_ended`: by us, and not as it took too long.
+    for a message. `over_at` is the time at which it was over by itself; None where we ended it.
     """
 
     trace: Trace | None
     capture: Capture | None
     said: str
-    was_ended: bool = False
+    over_at: float | None = None
 
     @property
     def is_good(self) -> bool:
@@ -95,7 +95,7 @@ def try_out(
             load_trace(trace) if trace.exists() else None,
             load_capture(capture) if capture.exists() else None,
             said,
-            child.was_ended,
+            child.over_at,
         )
     return trial if ranks.world == 1 else _of_all(trial, ranks)
 
@@ -107,16 +107,16 @@ def _thrown_away() -> "tempfile.TemporaryDirectory[str]":
 
 def _of_all(trial: Trial, ranks: Ranks) -> Trial:
     """Good if it was good for all ranks; else what the first says that failed by itself."""
-    words: list[tuple[bool, bool, str]] = ranks.all(
-        (trial.is_good, trial.was_ended, trial.said), _PATIENCE_S + 2 * _GRACE_S
+    words: list[tuple[bool, float | None, str]] = ranks.all(
+        (trial.is_good, trial.over_at, trial.said), _PATIENCE_S + 2 * _GRACE_S
     )
-    bad = [(was_ended, rank, said) for rank, (is_good, was_ended, said) in enumerate(words)
+    bad = [(rank, over_at, said) for rank, (is_good, over_at, said) in enumerate(words)
            if not is_good]  # fmt: skip
     if not bad:
         return trial
-    # Those that only waited for one that had failed have nothing to say.
-    own = [(rank, said) for was_ended, rank, said in bad if not was_ended]
-    told = own or [(rank, said) for _, rank, said in bad]
+    # The others waited for it until they were ended, or failed as it was gone.
+    own = [(over_at, rank, said) for rank, over_at, said in bad if over_at is not None]
+    told = [min(own)[1:]] if own else [(rank, said) for rank, _, said in bad]
     return Trial(None, None, "\n".join(_with_rank(rank, said) for rank, said in told))
 
 
@@ -135,7 +135,7 @@ class _Child:
         self._environment = {**quieted(environment, place), "TMPDIR": str(place / "tmp")}
         self._word = f"trial-{environment.get('MASTER_PORT')}"
         self._ends = self._patience_ends = time.monotonic() + _PATIENCE_S
-        self.was_ended = False
+        self.over_at: float | None = None
 
     def run(self) -> str:
         """Returns the last of its output."""
@@ -154,7 +154,6 @@ class _Child:
                     self._wait_with_others(child)
             finally:
                 is_late = time.monotonic() >= self._patience_ends
-                self.was_ended = child.poll() is None and not is_late
                 # Its workers as well; those that left its session come later.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
@@ -181,6 +180,7 @@ class _Child:
             is_over = child.poll() is not None
             if not has_told and (is_over or trace.exists()):
                 has_told = True
+                self.over_at = time.time()
                 ranks.say(f"{self._word}/{'ready' if self._is_good() else 'failed'}")
             if is_over:
                 return

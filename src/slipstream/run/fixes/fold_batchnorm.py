@@ -71,13 +71,18 @@ class _Pair:
     bias: torch.Tensor | None = None
     made_of: tuple[Any, ...] = ()
 
-    def versions(self) -> tuple[Any, ...]:
+    def _tensors(self) -> tuple[Any, ...]:
         norm, convolution = self.norm, self.convolution
-        tensors = (
+        return (
             convolution.weight, convolution.bias, norm.weight, norm.bias, norm.running_mean,
             norm.running_var,
         )  # fmt: skip
-        return tuple(None if t is None else (t.data_ptr(), t._version) for t in tensors)
+
+    def versions(self) -> tuple[Any, ...]:
+        return tuple(None if t is None else (t.data_ptr(), t._version) for t in self._tensors())
+
+    def is_made_of(self, tensor: Any) -> bool:
+        return any(tensor is own for own in self._tensors())
 
     def fold(self) -> None:
         norm, convolution = self.norm, self.convolution
@@ -135,19 +140,26 @@ class _Folding:
         """Of an attribute."""
 
         def get(tensor: Any) -> Any:
-            self.forget()
+            self._forget_what_is_made_of(tensor)
             return original.__get__(tensor)
 
         def put(tensor: Any, value: Any) -> None:
-            self.forget()
+            self._forget_what_is_made_of(tensor)
             original.__set__(tensor, value)
 
         return property(get, put)
 
+    def _forget_what_is_made_of(self, tensor: Any) -> None:
+        """Results are read by `.data` as well, in every step of an evaluation."""
+        for model in list(self._models.values()):
+            if any(pair.is_made_of(tensor) for pair in model.pairs):
+                self.forget()
+                return
+
     def forget(self) -> None:
         """All folded weights: those that they are made of may be others now."""
         if not self._is_within:
-            for model in self._models.values():
+            for model in list(self._models.values()):
                 model.pairs.clear()
 
     def _look(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:

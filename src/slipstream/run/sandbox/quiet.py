@@ -1,5 +1,6 @@
 """Programs that report to a server: a trial is not to be seen there."""
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
@@ -45,13 +46,20 @@ def _silence_wandb(module: ModuleType) -> None:
     module.init = init  # type: ignore[attr-defined]
 
 
-_MLFLOW = ("mlflow", "mlflow.tracking", "mlflow.tracking._tracking_service.utils")
+_MLFLOW = (
+    "mlflow", "mlflow.tracking", "mlflow.tracking._tracking_service.utils",
+    "mlflow.tracking._model_registry.utils",
+)  # fmt: skip
 
 
 def _silence_mlflow(module: ModuleType) -> None:
+    store = os.environ.get("MLFLOW_TRACKING_URI")
     for place in filter(None, map(sys.modules.get, _MLFLOW)):
-        if hasattr(place, "set_tracking_uri"):
-            place.set_tracking_uri = lambda uri: None  # type: ignore[attr-defined]
+        for name in ("set_tracking_uri", "set_registry_uri"):
+            if hasattr(place, name):
+                if place is module:
+                    getattr(place, name)(store)  # stronger than a variable that the script sets
+                setattr(place, name, lambda uri: None)
     client: Any = getattr(module, "MlflowClient", None)
     if client is None:
         return
@@ -77,8 +85,9 @@ class _WhenImported:
         if change is None:
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((each for each in found if each is not None), None)
+        finds = (getattr(finder, "find_spec", None) for finder in others)  # not in old ones
+        found = (find(name, path, target) for find in finds if find is not None)
+        spec: ModuleSpec | None = next((each for each in found if each is not None), None)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
