@@ -120,7 +120,10 @@ def test_workers_compute_with_as_many_as_before(start: Any, expected: int) -> No
     ("capture", "expected"),
     [({"model": MODELS}, True), ({"model": MODELS, "clock": "device"}, False), ({}, False)],
 )
-def test_where_torchs_own_kernels_are_tried(capture: dict[str, Any], expected: bool) -> None:
+def test_where_torchs_own_kernels_are_tried(
+    capture: dict[str, Any], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch._C, "_get_mkldnn_enabled", lambda: True)
     assert own_kernels.applies(situation(**capture))[0] is expected
 
 
