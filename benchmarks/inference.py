@@ -13,10 +13,13 @@ meanwhile.
 import argparse
 import json
 import math
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -102,49 +105,86 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--times", type=int, default=1, help="how many times larger batches are")
     parser.add_argument("--budget", type=float, default=_SEARCH_S)
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # model, in this process
     options = parser.parse_args()
+    if options.one:
+        options.save.write_text(json.dumps(measure_one(options.one, options)))
+        return
     claims: list[Claim] = []
     tables: dict[str, Any] = {}
     gains = []
-    patterns = Patterns()
-    for name, (model, example) in models(options.times).items():
+    lost = {}
+    for name in models():
         is_conv = name.startswith(("ResNet", "MobileNet"))
         if not name.startswith(options.only) or (options.accuracy == "lossy" and not is_conv):
             continue
-        inputs = inputs_of(example).map(lambda tensor: tensor.to(options.device))
-        task: dict[str, Any] = {}
-        if options.accuracy == "lossy":
-            size = len(example)
-            taught(model, patterns)
-            data = [patterns.batch(size) for _ in range(900 // size)]
-            data = [(each.to(options.device), kinds.to(options.device)) for each, kinds in data]
-            task = {"metric": is_right, "data": data}
-        start = time.perf_counter()
-        found = slipstream.optimize_model(
-            model.to(options.device), inputs, accuracy=options.accuracy, budget_s=options.budget,
-            **task,
-        )  # fmt: skip
-        took = time.perf_counter() - start
-        print(f"\n{name}: {took:.0f} s\n{found}", flush=True)
-        tables[name] = found.as_dict()
-        speeds, errors = measure(model.eval(), inputs, found.model)
-        gains.append(speeds["slipstream"].value)
-        most = _SAME if options.accuracy == "exact" else math.inf
-        others = {way: error for way, error in errors.items() if not error < most}
-        claims += _claims(name, found.name, speeds, others, took)
+        # In a process of its own: nothing of one model is left when the next is measured.
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "one.json")
+            ended = subprocess.run(
+                [
+                    sys.executable, "-m", "benchmarks.inference", "--one", name,
+                    "--accuracy", options.accuracy, "--device", options.device,
+                    "--times", str(options.times), "--budget", str(options.budget),
+                    "--save", str(file),
+                ],
+                check=False,
+            )  # fmt: skip
+            if ended.returncode != 0:
+                lost[name] = ended.returncode
+                continue
+            found = json.loads(file.read_text())
+        tables[name] = found["table"]
+        gains.append(found["gain"])
+        claims += [Claim(**claim) for claim in found["claims"]]
     if gains:
         mean = math.exp(sum(map(math.log, gains)) / len(gains))
         least = _LEAST[options.accuracy]
         claims.insert(0, Claim("geometric mean over eager", mean, f"{len(gains)} models", least))
     machine = describe_machine()
     show_claims(claims, f"{machine['processor']}, {machine['cores']} cores, {options.device}")
+    for name, code in lost.items():
+        print(f"{name}: not measured, its process ended with {code}")
     if options.save:
         report = {
             "machine": machine,
+            "command": " ".join(["python -m benchmarks.inference", *sys.argv[1:]]),
             "claims": [claim.as_dict() for claim in claims],
+            "lost": lost,
             "tables": tables,
         }
         options.save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    sys.exit(1 if lost else 0)
+
+
+def measure_one(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The search's table for a model, the gain over it, and claims."""
+    model, example = models(options.times)[name]
+    inputs = inputs_of(example).map(lambda tensor: tensor.to(options.device))
+    task: dict[str, Any] = {}
+    if options.accuracy == "lossy":
+        patterns = Patterns()
+        size = len(example)
+        taught(model, patterns)
+        data = [patterns.batch(size) for _ in range(900 // size)]
+        data = [(each.to(options.device), kinds.to(options.device)) for each, kinds in data]
+        task = {"metric": is_right, "data": data}
+    start = time.perf_counter()
+    found = slipstream.optimize_model(
+        model.to(options.device), inputs, accuracy=options.accuracy, budget_s=options.budget,
+        **task,
+    )  # fmt: skip
+    took = time.perf_counter() - start
+    print(f"\n{name}: {took:.0f} s\n{found}", flush=True)
+    speeds, errors = measure(model.eval(), inputs, found.model)
+    most = _SAME if options.accuracy == "exact" else math.inf
+    others = {way: error for way, error in errors.items() if not error < most}
+    claims = _claims(name, found.name, speeds, others, took)
+    return {
+        "table": found.as_dict(),
+        "gain": speeds["slipstream"].value,
+        "claims": [asdict(claim) for claim in claims],
+    }
 
 
 def measure(

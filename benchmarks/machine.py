@@ -6,6 +6,9 @@ from pathlib import Path
 
 from slipstream.cpu import usable_cores
 
+_OURS = ("slipstream", "torch", "numpy", "pillow")
+_RUNTIMES = ("torchvision", "torchao", "triton", "onnxruntime", "openvino")  # where there are any
+
 
 def describe_machine() -> dict[str, object]:
     """Processor, cores and versions: enough to judge a number, nothing that names a host."""
@@ -15,8 +18,20 @@ def describe_machine() -> dict[str, object]:
         "cores": usable_cores(),
         "system": platform.system(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("slipstream", "torch", "numpy", "pillow")},
+        "versions": {
+            **{name: _version(name) for name in _OURS},
+            **{name: known for name in _RUNTIMES if (known := _version(name))},
+        },
+        **_device(),
     }
+
+
+def _device() -> dict[str, object]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
 
 
 def _version(name: str) -> str | None:

@@ -1,19 +1,16 @@
 """TF32, which torch knows by two names; the older cannot be read where the newer one was set."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+
+from slipstream.switch import Switch
 
 _PARTS = ("conv", "rnn")  # of cuDNN
 
 # Places with the values that they had, to be set again in this order.
 Settings = list[tuple[Any, str, Any]]
-
-_lock = threading.Lock()
-_before: list[Settings] = []  # what each found who is inside: the first one's counts
 
 
 def tf32_settings() -> Settings:
@@ -50,16 +47,9 @@ def restore_tf32(before: Settings) -> None:
             setattr(place, name, value)
 
 
-@contextmanager
-def with_tf32() -> Iterator[None]:
-    """Allowed inside, by as many threads as want it: the last one puts it back."""
-    with _lock:
-        _before.append(allow_tf32())
-    try:
-        yield
-    finally:
-        with _lock:
-            first = _before[0]
-            _before.pop()
-            if not _before:
-                restore_tf32(first)
+_allowed = Switch(tf32_settings, allow_tf32, restore_tf32)
+
+
+def with_tf32() -> AbstractContextManager[None]:
+    """Allowed inside."""
+    return _allowed()

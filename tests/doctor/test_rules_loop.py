@@ -461,6 +461,18 @@ def test_giving_the_cache_back_and_copying_models_are_named() -> None:
         assert only(case_of(*PASSES, (CALL, 2, 0), clock="device", calls=[call])).rule == rule
 
 
+def test_copying_a_model_costs_what_its_passes_take_longer() -> None:
+    call = Call(0, "DataParallel.replicate", "train.py:38", _STEPS)
+    for then, is_found in ((5.0, True), (9.9, False)):
+        entry = replay("data-parallel", 10, then)
+        case = case_of(*PASSES, (CALL, 2, 0), clock="device", calls=[call], replays=[entry])
+        found = findings(case)
+        assert ("data-parallel" in found) is is_found
+        if is_found:
+            learning = case.attribution.of("forward") + case.attribution.of("backward")
+            assert found["data-parallel"].cost_ms == pytest.approx(learning / 2, rel=0.05)
+
+
 def test_gradients_exchanged_too_often_are_counted() -> None:
     model = made_model(**{"class": "DistributedDataParallel"})
     model["modes"]["train"]["synced"] = 4 * _STEPS

@@ -6,6 +6,8 @@ import torch
 from slipstream.errors import UsageError
 from slipstream.infer.change import Change, Variant
 from slipstream.infer.changes import compiled
+from slipstream.infer.elsewhere import packaged
+from slipstream.infer.elsewhere.process import RuntimeFailed
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.subject import Subject
 from tests.infer.models import resnet
@@ -38,6 +40,15 @@ def test_ahead_of_time_takes_other_shapes_as_the_model_does(subject: Subject) ->
     for example in (EXAMPLE, EXAMPLE[:1], torch.cat([EXAMPLE, EXAMPLE])):
         expected = subject.model(example)
         torch.testing.assert_close(made(example), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_package_that_crashes_does_so_elsewhere(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packaged, "_CHILD", "tests.infer.crashing_child")
+    with pytest.raises(RuntimeFailed, match="AOTInductor crashed: Segmentation fault"):
+        Variant().plus(compiled.AHEAD_OF_TIME).build(subject)
 
 
 @pytest.mark.filterwarnings("ignore")

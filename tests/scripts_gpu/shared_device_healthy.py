@@ -2,13 +2,13 @@
 """A device of its own."""
 
 import torch
-from gpu import DEVICE, Batches, Clock, mlp, pinned, rows, size
+from gpu import DEVICE, DTYPE, Batches, Clock, mlp, pinned, rows, size
 from torch.utils.data import DataLoader
 
 torch.manual_seed(0)
-x, y = rows(size(4096, 64), 64, torch.float32)
+x, y = rows(size(8192, 64), 64)
 loader = DataLoader(Batches(pinned(x), pinned(y)), batch_size=None)
-model = mlp(64, size(2048, 32), size(16, 2)).to(DEVICE)
+model = mlp(64, size(2048, 32), size(16, 2)).to(DEVICE, DTYPE)
 criterion = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 clock = Clock()
@@ -16,9 +16,7 @@ clock = Clock()
 for inputs, labels in loader:
     x, y = inputs.to(DEVICE, non_blocking=True), labels.to(DEVICE, non_blocking=True)
     optimizer.zero_grad()
-    with torch.autocast(DEVICE, torch.bfloat16):
-        loss = criterion(model(x), y)
-    loss.backward()
+    criterion(model(x), y).backward()
     optimizer.step()
     clock.step()
 clock.report()

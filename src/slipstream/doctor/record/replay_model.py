@@ -49,6 +49,7 @@ def _suspects(hooks: "LoopHooks") -> Iterator[_Entry]:
         trained = hooks.models.given.get((number, mode_name(True, True)))
         if trained is not None and facts.get("with_gradient"):
             yield from _trained(number, module, trained, hooks)
+    yield from _copied_each_step(hooks)
 
 
 def _all_variants(hooks: "LoopHooks") -> Iterator[_Entry]:
@@ -69,6 +70,24 @@ def _copyable(hooks: "LoopHooks") -> Iterator[tuple[int, Any, dict[str, Any]]]:
         module = hooks.models.module(number)
         if module is not None and can_be_copied(facts, module):
             yield number, module, facts
+
+
+def _copied_each_step(hooks: "LoopHooks") -> Iterator[_Entry]:
+    """nn.DataParallel, against what each of its devices computes of a step."""
+    for number, facts in enumerate(hooks.models.found):
+        module = hooks.models.module(number)
+        given = hooks.models.given.get((number, mode_name(True, True)))
+        if type(module) is not torch.nn.DataParallel or not module.device_ids or given is None:
+            continue
+        if is_there_room(facts["elements"], "cuda"):
+            spread = copy.deepcopy(module).train()
+            own = training_pass(spread.module, _share_of(given, len(set(module.device_ids))))
+            yield "data-parallel", training_pass(spread, given), own, {"model": number}
+
+
+def _share_of(given: Any, devices: int) -> Any:
+    batch = next((t.shape[0] for t in tree_leaves(given) if _has_rows(t)), 0)
+    return _as(given, lambda tensor: _first_rows(tensor, batch, -(-batch // devices)))
 
 
 def can_be_copied(facts: dict[str, Any], module: Any) -> bool:

@@ -2,18 +2,23 @@
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
+from slipstream.doctor.rules.passes import learning_ms
+from slipstream.doctor.rules.replayed import compared
 
 NAME = "data-parallel"
 HEALTHY = "no model is copied to several devices in every step"
 
 
 def find(case: Case) -> list[Finding]:
-    """nn.DataParallel, by what scattering, copying and gathering take."""
+    """nn.DataParallel, against the same passes on the model itself; where these could not be run,
+    by what scattering, copying and gathering take.
+    """
     if not case.on_device:
         return []
     calls = case.calls("DataParallel.replicate", "DataParallel.scatter", "DataParallel.gather")
-    cost = sum(case.call_ms(call) for call in calls)
-    if not calls or not case.matters(cost):
+    replayed = compared(case, NAME, learning_ms(case))
+    cost = replayed.cost_ms if replayed else sum(case.call_ms(call) for call in calls)
+    if not calls or not case.matters(cost) or (replayed and not replayed.is_sure):
         return []
     return [
         Finding(
@@ -24,6 +29,7 @@ def find(case: Case) -> list[Finding]:
             cost_ms=cost,
             fix="One process for each device: DistributedDataParallel.",
             fix_class="S",
-            gain=Gain(0.0, cost),
+            # Exchanging gradients between processes takes a part of it again.
+            gain=Gain(0.0, replayed.high_ms if replayed else cost),
         )
     ]

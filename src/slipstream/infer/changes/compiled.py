@@ -3,19 +3,18 @@
 import itertools
 import os
 import shutil
-import tempfile
 import threading
 import types
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from slipstream.infer.change import ENGINE, Change
+from slipstream.infer.elsewhere.packaged import packaged
 from slipstream.infer.elsewhere.signature import signature_of
 from slipstream.infer.fixed import FixedWeights
 from slipstream.infer.inputs import Inputs
@@ -132,16 +131,8 @@ def _with_cuda_graphs(name: str, mode: str) -> Change:
 
 
 def _ahead_of_time(model: nn.Module, subject: Subject) -> nn.Module:
-    inputs = subject.inputs
-    with torch.no_grad():
-        exported = torch.export.export(model, inputs.args, dict(inputs.kwargs), strict=False)
-        with tempfile.TemporaryDirectory() as folder:
-            package = torch._inductor.aoti_compile_and_package(
-                exported,
-                package_path=str(Path(folder, "model.pt2")),
-                inductor_configs={"freezing": True},
-            )
-            return _ForCalls(model, torch._inductor.aoti_load_package(package), inputs)
+    made = packaged(model, subject.inputs, subject.device)
+    return _ForCalls(model, made, subject.inputs)
 
 
 class _ForCalls(FixedWeights, Called):
