@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import parallel_loading
-from slipstream.run.loading import ahead, knowledge, single
+from slipstream.run.loading import ahead, knowledge, scout, single
 from slipstream.run.loading.knowledge import Knowledge
 
 SIZE = 90
@@ -44,9 +44,17 @@ class Slow(Dataset[Any]):
 
 def always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "_LEAST_LEFT_S", 0.0)
+    monkeypatch.setattr(ahead, "_LEAST_LEFT_AGAIN_S", 0.0)
     monkeypatch.setattr(ahead, "LEAST_BATCH_S", 0.0)
     monkeypatch.setattr(ahead, "_WATCH_SHARE", 1e9)
     monkeypatch.setattr(knowledge, "_GAIN", 1e9)
+
+
+def always_scouted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with many cores: one process draws, and others make batches."""
+    monkeypatch.setattr(ahead, "usable_cores", lambda: 4)
+    monkeypatch.setattr(scout, "_MOST_SHARE", 1e9)
+    monkeypatch.setattr(ahead.Ahead, "_wanted", lambda self: 3)
 
 
 def situation(loaders: tuple[Any, ...] = (), spans: Any = ()) -> Situation:
@@ -81,6 +89,7 @@ class Compared:
         found = situation()
         undo = parallel_loading.apply(found)
         known: list[Knowledge] = []
+        self.known = known
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(single, "Knowledge", lambda roots: _noted(known, Knowledge(roots)))
             self.fixed = self._run(use)

@@ -31,6 +31,7 @@ from tests.run.loading_kit import (
     SIZE,
     Compared,
     Slow,
+    always_scouted,
     always_worth_it,
     check_equal,
     check_left_alone,
@@ -41,9 +42,11 @@ from tests.run.loading_kit import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["alone", "scouted"])
+def _worth_it(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     always_worth_it(monkeypatch)
+    if request.param == "scouted":
+        always_scouted(monkeypatch)
 
 
 DRAWS = ["", "torch", "python", "numpy", "torch python numpy"]

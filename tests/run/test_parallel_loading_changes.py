@@ -20,6 +20,7 @@ from slipstream.run.loading.watch import Watch
 from tests.run.loading_kit import (
     SIZE,
     Slow,
+    always_scouted,
     always_worth_it,
     check_equal,
     check_left_alone,
@@ -30,9 +31,11 @@ from tests.run.loading_kit import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["alone", "scouted"])
+def _worth_it(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     always_worth_it(monkeypatch)
+    if request.param == "scouted":
+        always_scouted(monkeypatch)
 
 
 class Noting(Slow):

@@ -6,7 +6,8 @@ batch is due and they do have them, it is handed out and they are put where torc
 them; in all other cases it is thrown away, and the batch is made as torch makes it.
 
 Where samples draw nothing, batches do not depend on each other, and several processes make them.
-Where they draw, each batch begins where the one before ended, and one process makes all.
+Where they draw, each batch begins where the one before ended. One process makes all, or there are
+cores for more: then one finds out where each begins, and the others make them.
 """
 
 import math
@@ -25,6 +26,7 @@ from slipstream.run.loading.digest import digest
 from slipstream.run.loading.held import Held
 from slipstream.run.loading.indices import Indices
 from slipstream.run.loading.knowledge import Knowledge
+from slipstream.run.loading.scout import Scout
 from slipstream.run.loading.states import (
     States,
     are_at,
@@ -36,9 +38,12 @@ from slipstream.run.loading.states import (
 
 _LOOKED_AT = 3  # batches made here before anything else
 LEAST_BATCH_S = 3e-3  # below, handing over costs too much
-_LEAST_LEFT_S = 0.3  # of loading in this iteration: processes have to be started
+# Of loading in this iteration: processes have to be started. They stay for the next one, and where
+# there were some, there may be more.
+_LEAST_LEFT_S, _LEAST_LEFT_AGAIN_S = 0.3, 0.1
 _WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
 _DEPTH = 2  # batches ahead, for each process
+_CORES_TO_SCOUT = 3  # the loop's, and two to make batches
 _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
@@ -59,15 +64,21 @@ class Ahead:
         self._crew: Crew | None = None
         self._held: Held | None = None
         self._verifying: tuple[int, str, States, float] | None = None
-        self._queue: deque[tuple[int, Any]] = deque()
+        # The number of a task, its index, and the states that it begins with where these were told.
+        self._queue: deque[tuple[int, Any, States | None]] = deque()
+        self._scout: Scout | None = None
         # Where the generators are before the first batch of the queue, as its maker has it.
         self._chain: States = {}
         self._expected: tuple[str, States] | None = None
         self._returned: tuple[float, bool] | None = None
+        knowledge.iterations += 1
 
     def __next__(self) -> Any:
         try:
             index = next(self._indices)
+        except StopIteration:
+            self._end()
+            raise
         except BaseException:
             self.close()
             raise
@@ -91,9 +102,28 @@ class Ahead:
     def close(self) -> None:
         """End the processes."""
         crew, self._crew, self._verifying = self._crew, None, None
-        self._queue.clear()
+        self._void()
         if crew is not None:
             crew.close()
+
+    def _void(self) -> None:
+        """Nothing that was given is waited for."""
+        self._queue.clear()
+        self._scout = None
+
+    def _end(self) -> None:
+        """The processes wait for another iteration."""
+        crew = self._crew
+        if crew is None or crew.owner != os.getpid() or self._verifying is not None:
+            self.close()
+            return
+        try:
+            crew.restart(threads=1)
+        except Exception:
+            self.close()
+            return
+        self._void()
+        self._known.crew, self._crew = crew, None
 
     def _turn_off(self, why: str) -> None:
         self._known.off = why
@@ -144,7 +174,7 @@ class Ahead:
 
     def _queue_is_void(self) -> None:
         if self._crew is not None and self._known.draws:
-            self._queue.clear()
+            self._void()
 
     def _go_on(self, index: Any, before: States, after: States, batch: Any) -> None:
         """A batch was made here: what the others are to do now."""
@@ -195,6 +225,10 @@ class Ahead:
     def _start_early(self) -> None:
         """Before the first batch of a later iteration, which is made here meanwhile."""
         known = self._known
+        if self._goes_on_with(known.crew):
+            if not known.draws:
+                self._work()
+            return
         if known.draws or known.verified is None or not self._is_long():
             return
         if not self._indices.why_not and known.verified.is_same_throughout():
@@ -202,8 +236,26 @@ class Ahead:
             self._start()
             self._work()
 
+    def _goes_on_with(self, crew: Any) -> bool:
+        """Whether the processes of the last iteration do for this one."""
+        self._known.crew = None
+        if crew is None or crew.owner != os.getpid() or not crew.children:
+            return False
+        held = crew.job.held
+        if (
+            replace(crew.job, held=None) != self._job
+            or self._indices.why_not
+            or held is None
+            or not held.is_same_throughout()
+        ):
+            crew.close()
+            return False
+        self._crew, self._held = crew, held
+        return True
+
     def _is_long(self) -> bool:
-        return self._known.batch_s * self._left >= _LEAST_LEFT_S
+        least_s = _LEAST_LEFT_S if self._known.iterations == 1 else _LEAST_LEFT_AGAIN_S
+        return self._known.batch_s * self._left >= least_s
 
     def _work(self) -> None:
         """Samples draw nothing: all that are free take part."""
@@ -213,44 +265,66 @@ class Ahead:
         self._refill()
 
     def _wanted(self) -> int:
-        known = self._known
-        cores = usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        return max(1, min(cores, math.ceil(known.batch_s / known.loop_s)))
+        return max(1, min(_cores(), math.ceil(self._known.batch_s / self._known.loop_s)))
 
     def _begin_chain(self, states: States) -> None:
-        assert self._crew is not None
-        self._crew.restart()
-        self._queue.clear()
+        crew = self._crew
+        assert crew is not None
+        makers = min(self._wanted(), _cores() - 1)
+        is_scouted = self._known.scouts and _cores() >= _CORES_TO_SCOUT
+        is_scouted = is_scouted and (makers > 1 or crew.has_scout)
+        if not is_scouted and len(crew.children) > 1:
+            crew.close()
+            crew = self._start()
+        while is_scouted and len(crew.children) <= makers:
+            crew.grow()
+        crew.has_scout = is_scouted
+        # One that makes all has the cores for itself.
+        crew.restart(threads=1 if is_scouted else self._job.threads)
+        self._void()
         self._chain = dict(states)
+        if is_scouted:
+            self._scout = Scout(crew, self._indices, self._known, states)
         self._refill(states)
 
     def _refill(self, states: States | None = None) -> None:
         """`states` are those that the first of a chain begins with."""
-        assert self._crew is not None
-        while len(self._queue) < _DEPTH * len(self._crew.children):
+        crew, scout = self._crew, self._scout
+        assert crew is not None
+        if scout is not None:
+            scout.listen()
+            scout.ask(len(self._queue))
+        makers = len(crew.children) - (scout is not None)
+        while len(self._queue) < _DEPTH * makers and (scout is None or scout.begins):
             index = self._indices.ahead(len(self._queue))
             if index is None:
                 return
-            child = 0 if self._known.draws else None
-            self._queue.append((self._crew.give(index, states, child=child), index))
-            states = None
+            if scout is not None:
+                states = scout.begins.popleft()
+                number = crew.give(index, states, beyond=1)
+                self._queue.append((number, index, states))
+            else:
+                self._queue.append((crew.give(index, states), index, None))
+                states = None
 
     def _take(self, index: Any) -> Answer | None:
         """The batch, if it was made ahead and is what torch would make now."""
         crew = self._ready_crew()
+        limit = max(_PATIENCE_S, _PATIENCE_TIMES * self._known.batch_s)
+        if crew is not None and self._scout is not None and not self._queue:
+            self._wait_for_scout(crew, index, limit)
         if crew is None or not self._queue:
             return None
-        number, expected = self._queue.popleft()
+        number, expected, begins = self._queue.popleft()
         assert self._held is not None
         if expected is not index or not self._held.is_same():
             self._begin_anew()
             return None
-        limit = max(_PATIENCE_S, _PATIENCE_TIMES * self._known.batch_s)
-        answer = crew.wait_for(number, limit)
+        answer = self._wait_for(crew, number, limit)
         if answer is None:
             self._turn_off("a process that makes batches ahead did not answer")
             return None
-        if not self._is_due(answer):
+        if not self._is_due(answer, begins):
             return None
         if answer.entries != self._held.entries(index):
             self._begin_anew()
@@ -264,6 +338,29 @@ class Ahead:
         self._known.misses = 0
         self._refill()
         return answer
+
+    def _wait_for(self, crew: Crew, number: int, seconds: float) -> Answer | None:
+        if self._scout is None:
+            return crew.wait_for(number, seconds)
+        deadline = time.monotonic() + seconds
+        crew.collect(0.0)
+        while (answer := crew.answer(number)) is None and time.monotonic() < deadline:
+            self._refill()
+            crew.collect(deadline - time.monotonic())
+        return answer
+
+    def _wait_for_scout(self, crew: Crew, index: Any, seconds: float) -> None:
+        """The batch that is due was given to nobody, as it was not known where it begins."""
+        scout = self._scout
+        assert scout is not None
+        deadline = time.monotonic() + seconds
+        scout.listen()
+        while not scout.begins and scout.is_looking and time.monotonic() < deadline:
+            crew.collect(deadline - time.monotonic())
+            scout.listen()
+        if scout.begins:
+            states = scout.begins.popleft()
+            self._queue.append((crew.give(index, states, beyond=1), index, states))
 
     def _begin_anew(self) -> None:
         """As things are now."""
@@ -284,18 +381,23 @@ class Ahead:
             return crew
         return None
 
-    def _is_due(self, answer: Answer) -> bool:
+    def _is_due(self, answer: Answer, begins: States | None) -> bool:
         if answer.failure:
             self._queue_is_void()
             return self._miss(answer.failure)
         if answer.ends and not self._known.draws:
             # The first that draws. From now on they are a chain, which begins after this one.
             self._known.draws = True
-            self._queue.clear()
+            self._void()
             return self._miss("samples draw random numbers now and then")
         if not are_at({number: self._chain[number] for number in answer.ends}):
-            self._queue.clear()
+            self._void()
             return self._miss("the loop draws from the generators that samples draw from")
+        if begins is not None and any(begins[n] != self._chain[n] for n in answer.ends):
+            assert self._scout is not None
+            self._scout.was_wrong()
+            self._void()
+            return False
         return True
 
     def _miss(self, why: str) -> bool:
@@ -335,8 +437,16 @@ class Ahead:
             self._turn_off("made ahead, batches did not come sooner")
         elif pays:
             count = 0 if self._crew is None else len(self._crew.children)
-            chain = ", one after the other, as samples draw random numbers"
+            how = ", one after the other, as samples draw random numbers"
+            if self._scout is not None:
+                count -= 1
+                how = "; one more draws the random numbers for them"
             self._say(
                 f"batches are made ahead by {count} process{'' if count == 1 else 'es'}"
-                f"{chain if self._known.draws else ''}"
+                f"{how if self._known.draws else ''}"
             )
+
+
+def _cores() -> int:
+    """For this process; ranks of a job have the same number each."""
+    return usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

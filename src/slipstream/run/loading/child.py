@@ -7,6 +7,7 @@ import os
 import pickle
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -26,10 +27,11 @@ from slipstream.run.loading.states import States, changed, others, read_states, 
 from slipstream.run.loading.threads import ThreadDependence
 from slipstream.run.pictures.batches import LateCollate
 from slipstream.run.pictures.late_tensor import postponed
+from slipstream.run.pictures.source import without_pixels
 
-TASK, VERIFY, RESTART = range(3)  # to the child
+TASK, VERIFY, RESTART, SCOUT = range(4)  # to the child
 # From it; the first two are those of `Slots`.
-BATCH, FAILED, VERIFIED = range(10, 13)
+BATCH, FAILED, VERIFIED, SCOUTED = range(10, 14)
 _MOST_SLOTS = 8  # batches that are kept beyond lie in the memory of the loop's process
 _NICE = 5  # the loop goes first
 
@@ -78,10 +80,13 @@ class _Maker:
             if kind == VERIFY:
                 self._send((VERIFIED, number, *self._verify(*parts)))
                 continue
-            index, states, freed, retired = parts
-            self._slots.free.extend(freed)
-            self._slots.forget(retired)
             try:
+                if kind == SCOUT:
+                    self._scout(number, *parts)
+                    continue
+                index, states, freed, retired = parts
+                self._slots.free.extend(freed)
+                self._slots.forget(retired)
                 self._make(number, index, states)
             except Closed:
                 raise
@@ -97,8 +102,7 @@ class _Maker:
             self._waiting.append(pickle.loads(message))
         restarts = [k for k, message in enumerate(self._waiting) if message[0] == RESTART]
         if restarts:
-            # A chain begins, which is one process's work alone.
-            self._threads = self._job.threads
+            self._threads = self._waiting[restarts[-1]][1]
         for _ in range(restarts[-1] + 1 if restarts else 0):
             kind, *parts = self._waiting.popleft()
             if kind == TASK:
@@ -136,6 +140,23 @@ class _Maker:
         ends = changed(before, after)
         entries = self._job.held.entries(index) if self._job.held is not None else 0
         self._send((BATCH, number, where, places, parcel.skeleton, ends, entries))
+
+    def _scout(self, number: int, index: Any, states: States | None) -> None:
+        """What samples draw, without pixels. A batch of torch's own collate draws no more."""
+        if states is not None:
+            write_states(states)
+        before = read_states()
+        began = time.perf_counter()
+        with without_pixels(), postponed():
+            if self._direct:
+                self._samples(index)
+            else:
+                self._batch(index)
+        seconds = time.perf_counter() - began
+        if trace := self._confinement.take_trace():
+            self._send((FAILED, number, trace))
+        else:
+            self._send((SCOUTED, number, changed(before, read_states()), seconds))
 
     def _free(self, slot: Any) -> None:
         if slot is not None and slot[0] not in self._slots.free:

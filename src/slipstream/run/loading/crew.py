@@ -15,7 +15,17 @@ from slipstream.loader.memory import Bytes, Forks, Leases, map_shared
 from slipstream.loader.parcel import unwrap
 from slipstream.loader.wire import Wire
 from slipstream.loader.worker import DROP, SLOT
-from slipstream.run.loading.child import BATCH, FAILED, RESTART, TASK, VERIFIED, VERIFY, Job
+from slipstream.run.loading.child import (
+    BATCH,
+    FAILED,
+    RESTART,
+    SCOUT,
+    SCOUTED,
+    TASK,
+    VERIFIED,
+    VERIFY,
+    Job,
+)
 from slipstream.run.loading.child import fork_child as _fork
 from slipstream.run.loading.states import States
 
@@ -23,7 +33,8 @@ from slipstream.run.loading.states import States
 @dataclass
 class Answer:
     """To one task: a batch with what became of the generators that it drew from, or a failure; of
-    a verification, `failure` is what is wrong and `digest` what the batch is.
+    a verification, `failure` is what is wrong and `digest` what the batch is. A scout makes none,
+    and says how long it took.
     """
 
     batch: Any = None
@@ -31,6 +42,7 @@ class Answer:
     failure: str = ""
     digest: str = ""
     entries: int = 0  # of what is long in the dataset, as they were there
+    seconds: float = 0.0
 
 
 class Child:
@@ -94,6 +106,8 @@ class Child:
             return Answer(failure=parts[0])
         if kind == VERIFIED:
             return Answer(failure=parts[0], digest=parts[1], ends=parts[2])
+        if kind == SCOUTED:
+            return Answer(ends=parts[0], seconds=parts[1])
         assert kind == BATCH
         where, places, skeleton, ends, entries = parts
         memory = where  # itself, or the number of a slot
@@ -115,19 +129,20 @@ class Child:
 
 
 class Crew:
-    """Children for one iteration; ends with it, at the latest."""
+    """Children for one iteration, and for later ones where nothing has changed."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self.job = job
         self._numbers = self._void = 0
         self.answers: dict[int, Answer] = {}
         self.children: list[Child] = []
+        self.has_scout = False
         self.owner = os.getpid()
         self.close = weakref.finalize(self, _end, self.children, self.owner)
 
     def grow(self) -> None:
         """One more."""
-        self.children.append(Child(self._job))
+        self.children.append(Child(self.job))
 
     def verify(self, index: Any, states: States) -> int:
         """Have a batch made twice. Returns the number of the answer."""
@@ -135,35 +150,44 @@ class Crew:
         self.children[0].send(VERIFY, self._numbers, index, states)
         return self._numbers
 
-    def give(self, index: Any, states: States | None, *, child: int | None = None) -> int:
-        """Have a batch made, by the one with the least to do."""
+    def give(self, index: Any, states: States | None, *, beyond: int = 0) -> int:
+        """Have a batch made, by the one with the least to do beyond the first ones."""
         self._numbers += 1
-        chosen = self.children[child] if child is not None else min(
-            self.children, key=lambda one: len(one.tasks)
-        )  # fmt: skip
+        chosen = min(self.children[beyond:], key=lambda one: len(one.tasks))
         chosen.send(TASK, self._numbers, index, states)
         return self._numbers
 
-    def restart(self) -> None:
-        """What was given and not answered is void."""
+    def scout(self, index: Any, states: States | None) -> int:
+        """Have the first one find out what a batch draws."""
+        self._numbers += 1
+        self.children[0].send(SCOUT, self._numbers, index, states)
+        return self._numbers
+
+    def restart(self, *, threads: int) -> None:
+        """What was given and not answered is void. Each may take so many threads for pictures."""
         self._void = self._numbers
         for child in self.children:
             child.tasks.clear()
-            child.send(RESTART, 0)
+            child.send(RESTART, threads)
         self.answers.clear()
+
+    def answer(self, number: int) -> Answer | None:
+        """If it has come."""
+        return self.answers.pop(number, None)
 
     def wait_for(self, number: int, seconds: float) -> Answer | None:
         """The answer, if it comes in time. Raises `Closed` where the child has ended."""
         deadline = time.monotonic() + seconds
-        self._collect(0.0)
+        self.collect(0.0)
         while number not in self.answers:
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
-            self._collect(left)
+            self.collect(left)
         return self.answers.pop(number)
 
-    def _collect(self, seconds: float) -> None:
+    def collect(self, seconds: float) -> None:
+        """What has come; waits that long for the first."""
         poll = select.poll()
         owners = {child.wire.fileno(): child for child in self.children}
         for descriptor in owners:

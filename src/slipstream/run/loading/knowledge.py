@@ -21,6 +21,10 @@ class Knowledge:
     draws: bool = False
     verified: Held | None = None  # of what was seen to give the same batches elsewhere
     misses: int = 0  # in a row
+    iterations: int = 0
+    scouts: bool = True  # whether one process may draw for others that make batches
+    mistakes: int = 0  # of it
+    crew: Any = None  # of the last iteration, to go on with
     delivered: int = 0
     _here_s: list[float] = field(default_factory=list)
     # From one batch's delivery to the next one's: made here, and made ahead.

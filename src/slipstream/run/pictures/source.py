@@ -1,6 +1,9 @@
 """The bytes of a JPEG file that the engine decodes, as often as pixels of it are asked for."""
 
 import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,23 @@ _FIRST = np.zeros(1, dtype=np.uint32)
 _START = np.zeros(1, dtype=np.uint64)
 _A_FILE = np.zeros(1, dtype=np.uint8)
 _FLIPS = tuple(np.array([flips], dtype=np.uint8) for flips in range(4))
+
+
+class _Pixels(threading.local):
+    are_made = True
+
+
+_pixels = _Pixels()
+
+
+@contextmanager
+def without_pixels() -> Iterator[None]:
+    """Meanwhile pictures are black, in this thread: for who wants to know what else samples do."""
+    before, _pixels.are_made = _pixels.are_made, False
+    try:
+        yield
+    finally:
+        _pixels.are_made = before
 
 
 class Source:
@@ -40,11 +60,15 @@ class Source:
         """None for what the engine leaves to Pillow, and for every file at which Pillow's decoder
         would raise: its header, its tables and the whole way to its end marker are looked at.
         """
+        if not _pixels.are_made:
+            return Source(data, size)
         corner = Window(size[0] - 1, 0, 1, 1, None, 0, 0, (1, 1), 0, 0)
         return None if _decode(data, corner) is None else Source(data, size)
 
     def pixels(self, window: Window) -> Pixels:
         """uint8[height, width, 3], equal to Pillow's, to be read only. Raises what Pillow does."""
+        if not _pixels.are_made:
+            return np.zeros((window.size[1], window.size[0], 3), dtype=np.uint8)
         if self._by_pillow is None:
             try:
                 found = self._by_engine(window)

@@ -1,0 +1,134 @@
+"""One process draws, others make batches: as torch would have made them, and sooner."""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from slipstream.run.loading import ahead
+from slipstream.run.pictures import source
+from slipstream.run.pictures.install import install
+from tests.run.loading_kit import Compared, always_worth_it, epochs
+
+COUNT = 24
+DECODING_S = 0.003
+
+
+@pytest.fixture(autouse=True)
+def _many_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Decoding takes long and needs no core."""
+    always_worth_it(monkeypatch)
+    monkeypatch.setattr(ahead, "usable_cores", lambda: 6)
+    decode = source._decode
+
+    def slow(*given: Any) -> Any:
+        time.sleep(DECODING_S)
+        return decode(*given)
+
+    monkeypatch.setattr(source, "_decode", slow)
+    undo = install()
+    yield
+    undo()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("pictures")
+    chance = np.random.default_rng(0)
+    for number in range(COUNT):
+        size = (40 + number, 50)
+        pixels = chance.integers(0, 256, (*size, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(place / f"{number:02d}.jpg", quality=90)
+    return place
+
+
+class Pictures(Dataset[Any]):
+    def __init__(self, folder: Path, by_pixels: bool = False) -> None:
+        self.files = sorted(folder.glob("*.jpg"))
+        self.by_pixels = by_pixels
+
+    def __len__(self) -> int:
+        return 4 * len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        picture = Image.open(self.files[index % len(self.files)]).convert("RGB")
+        left = random.randint(0, picture.width - 20)
+        pixels = np.array(picture.crop((left, 0, left + 20, 20)))
+        noise = torch.rand(1)
+        if self.by_pixels and pixels.sum() % 2:
+            noise = noise + np.random.rand()
+        return torch.from_numpy(pixels), noise, index
+
+
+def compared(folder: Path, **options: Any) -> Compared:
+    return Compared(
+        epochs(lambda: DataLoader(Pictures(folder, **options), batch_size=4, shuffle=True), 2)
+    )
+
+
+def test_batches_are_made_side_by_side_from_what_another_process_drew(folder: Path) -> None:
+    found = compared(folder)
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert found.delivered > 30
+    assert "one more draws the random numbers" in found.notes
+
+
+def test_they_come_sooner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds() -> float:
+        loader = DataLoader(Pictures(folder), batch_size=4)
+        taken = []
+
+        def use() -> Any:
+            began = time.monotonic()
+            seen = [batch[2].tolist() for _ in range(2) for batch in loader]
+            taken.append(time.monotonic() - began)
+            return seen
+
+        made = Compared(use)
+        assert made.fixed == made.plain
+        return taken[-1]
+
+    scouted = seconds()
+    monkeypatch.setattr(ahead, "_CORES_TO_SCOUT", 100)
+    assert scouted < 0.8 * seconds()
+
+
+def test_samples_that_draw_by_what_they_see_are_made_one_after_the_other(folder: Path) -> None:
+    found = compared(folder, by_pixels=True)
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert found.delivered > 15
+    assert found.known[-1].mistakes == 2
+    assert not found.known[-1].scouts
+
+
+def test_a_scout_that_takes_as_long_as_a_batch_is_let_go(folder: Path) -> None:
+    class Slowly(Pictures):
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(0.004)
+            return torch.rand(1), index
+
+    found = Compared(epochs(lambda: DataLoader(Slowly(folder), batch_size=4), 2))
+    assert found.fixed == found.plain
+    assert found.delivered > 15
+    assert not found.known[-1].scouts
+
+
+def test_processes_stay_from_one_epoch_to_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    grow = ahead.Crew.grow
+    monkeypatch.setattr(ahead.Crew, "grow", lambda crew: (started.append(crew), grow(crew))[1])
+    loader = DataLoader(Pictures(folder), batch_size=4)
+    found = Compared(lambda: [len(batch[2]) for _ in range(4) for batch in loader])
+    assert found.delivered > 60
+    assert len({id(crew) for crew in started}) == 1
