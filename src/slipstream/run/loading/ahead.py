@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from slipstream.cpu import usable_cores
 from slipstream.loader.wire import Closed
 from slipstream.run.loading.child import Job
@@ -43,7 +45,8 @@ LEAST_BATCH_S = 3e-3  # below, handing over costs too much
 _LEAST_LEFT_S, _LEAST_LEFT_AGAIN_S = 0.3, 0.1
 _WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
 _DEPTH = 2  # batches ahead, for each process
-_CORES_TO_SCOUT = 3  # the loop's, and two to make batches
+# The loop's, and two to make batches; the loop needs little of one where a device computes.
+_CORES_TO_SCOUT, _CORES_TO_SCOUT_FOR_DEVICE = 3, 2
 _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
@@ -270,9 +273,12 @@ class Ahead:
     def _begin_chain(self, states: States) -> None:
         crew = self._crew
         assert crew is not None
-        makers = min(self._wanted(), _cores() - 1)
-        is_scouted = self._known.scouts and _cores() >= _CORES_TO_SCOUT
-        is_scouted = is_scouted and (makers > 1 or crew.has_scout)
+        is_device = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        cores = _cores()
+        makers = min(self._wanted(), cores if is_device else cores - 1)
+        is_scouted = self._known.scouts and (makers > 1 or crew.has_scout)
+        if cores < (_CORES_TO_SCOUT_FOR_DEVICE if is_device else _CORES_TO_SCOUT):
+            is_scouted = False
         if not is_scouted and len(crew.children) > 1:
             crew.close()
             crew = self._start()

@@ -30,6 +30,7 @@ class Knowledge:
     # From one batch's delivery to the next one's: made here, and made ahead.
     _periods_here: list[float] = field(default_factory=list)
     _periods_ahead: list[float] = field(default_factory=list)
+    _loops: list[float] = field(default_factory=list)  # the former without what making took
     _is_judged: bool = False
 
     @property
@@ -40,7 +41,7 @@ class Knowledge:
     @property
     def loop_s(self) -> float:
         """What the loop does with it, about."""
-        return max(1e-4, min(self._periods_here, default=0.0) - self.batch_s)
+        return max(1e-4, min(self._loops, default=0.0))
 
     def note_made_here(self, seconds: float) -> None:
         """A batch was made in the loop's process."""
@@ -51,6 +52,7 @@ class Knowledge:
         """A batch came so long after the one before. Returns, once, whether working ahead pays."""
         if not is_ahead:
             self._periods_here = [*self._periods_here[-_RECENT:], seconds]
+            self._loops = [*self._loops[-_RECENT:], seconds - self._here_s[-1]]
             return None
         if self._is_judged or not self._periods_here:
             return None
