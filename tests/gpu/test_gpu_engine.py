@@ -357,11 +357,10 @@ def test_memory_does_not_grow(jpegs: Path) -> None:
             early = memory_in_use()
     late = memory_in_use()
     assert number == 9999 and early is not None
-    slack = 8 << 20  # crops differ in size; 8,000 batches that stay would take more
-    assert all(after <= before + slack for before, after in zip(early, late, strict=True)), (
-        early,
-        late,
-    )
+    # Crops differ in size. 8,000 batches that stay would take more; what torch's allocator takes
+    # for tensors of as many bytes depends on who came first.
+    for before, after, slack in zip(early, late, (8 << 20, 64 << 20, 8 << 20), strict=True):
+        assert after <= before + slack, (early, late)
 
 
 def memory_in_use() -> tuple[int, int, int]:

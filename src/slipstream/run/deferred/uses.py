@@ -1,21 +1,27 @@
 """Whether all that a script does with a value is to add it up and to show it, by its source."""
 
 import ast
-import linecache
+from collections.abc import Callable
 from types import CodeType
 
-_Scope = ast.Module | ast.FunctionDef
+from slipstream.run.deferred.source import Scope, scope_of
+
+Meter = tuple[str, str]  # the name of an object, and that of a method of it
 _Inner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 _SHOWS = {"print", "str", "repr", "format", "float", "int", "bool", "round"}
 _LOOKS = {"locals", "globals", "vars", "eval", "exec"}  # at names that we do not see
 
 
-def only_summed_and_shown(code: CodeType, line: int) -> bool:
-    """Of what `.item()` gives at this line. False where it cannot be told."""
-    scope = _scope(code)
+def only_summed_and_shown(
+    code: CodeType, line: int, is_meter: Callable[[str, str], bool] = lambda name, method: False
+) -> set[Meter] | None:
+    """Of what `.item()` gives at this line: the meters that sum it up, which are none as a rule;
+    None where anything else is done with it, or where that cannot be told.
+    """
+    scope = scope_of(code)
     if scope is None:
-        return False
-    uses = _Uses(scope)
+        return None
+    uses = _Uses(scope, is_meter)
     calls = [
         node
         for node in uses.nodes
@@ -24,30 +30,15 @@ def only_summed_and_shown(code: CodeType, line: int) -> bool:
         and node.func.attr == "item"
         and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
-    return bool(calls) and all(uses.is_fine(call) for call in calls)
-
-
-def _scope(code: CodeType) -> _Scope | None:
-    try:
-        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-    except (SyntaxError, ValueError):
-        return None
-    if code.co_name == "<module>":
-        return tree
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        and node.name == code.co_name
-        and min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno
-    ]
-    return found[0] if len(found) == 1 else None
+    return uses.meters if calls and all(uses.is_fine(call) for call in calls) else None
 
 
 class _Uses:
     """Follows a value from expression to expression, and through names of one scope."""
 
-    def __init__(self, scope: _Scope) -> None:
+    def __init__(self, scope: Scope, is_meter: Callable[[str, str], bool]) -> None:
+        self._is_meter = is_meter
+        self.meters: set[Meter] = set()
         self.nodes = list(ast.walk(scope))
         self._parents = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
         self._elsewhere = {
@@ -73,8 +64,10 @@ class _Uses:
             return True
         if isinstance(parent, ast.If | ast.While):
             return True  # its truth
-        if isinstance(parent, ast.Call):
-            return self._is_shown(parent, value)
+        call = self._parents[parent] if isinstance(parent, ast.keyword) else parent
+        if isinstance(call, ast.Call):
+            is_shown = call is parent and self._is_shown(call, value)
+            return is_shown or self._is_metered(call, value)
         if isinstance(parent, ast.Assign):
             return all(self._is_fine_name(target) for target in parent.targets)
         if isinstance(parent, ast.AugAssign):
@@ -100,6 +93,19 @@ class _Uses:
             if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
         ]
         return all(self.is_fine(node) for node in reads)
+
+    def _is_metered(self, call: ast.Call, value: ast.expr) -> bool:
+        """An argument of a statement that is a call of a meter's method."""
+        function = call.func
+        if function is value or not isinstance(self._parents[call], ast.Expr):
+            return False
+        if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+            return False
+        meter = function.value.id, function.attr
+        if not self._is_meter(*meter):
+            return False
+        self.meters.add(meter)
+        return True
 
     def _is_shown(self, call: ast.Call, value: ast.expr) -> bool:
         function = call.func

@@ -2,7 +2,7 @@
 
 What it gives is a number that is still on its way, and is read when it is printed or compared.
 It is no float to isinstance, so this is done only where the source of the function shows that the
-value is summed up, formatted or compared, and nothing else.
+value is summed up, formatted or compared, or given to a meter that sums it up, and nothing else.
 """
 
 import sys
@@ -13,7 +13,8 @@ import torch
 
 from slipstream.doctor.record.places import is_users
 from slipstream.patches import Patches
-from slipstream.run.deferred.uses import only_summed_and_shown
+from slipstream.run.deferred.meters import Meters
+from slipstream.run.deferred.uses import Meter, only_summed_and_shown
 from slipstream.run.deferred.value import deferred
 from slipstream.run.fix import Fix, Situation, Undo
 
@@ -37,13 +38,19 @@ def apply(situation: Situation) -> Undo:
     values = _Values(situation)
     patches = Patches()
     patches.replace(torch.Tensor, "item", values.wrap)
-    return patches.undo
+
+    def undo() -> None:
+        patches.undo()
+        values.meters.undo()
+
+    return undo
 
 
 class _Values:
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
-        self._sites: dict[tuple[CodeType, int], bool] = {}
+        self._sites: dict[tuple[CodeType, int], set[Meter] | None] = {}
+        self.meters = Meters()
 
     def wrap(self, original: Any) -> Any:
         def item(tensor: Any) -> Any:
@@ -61,22 +68,38 @@ class _Values:
 
     def can_wait(self, frame: Any) -> bool:
         """Whether the value of this call is only summed up and shown."""
+        followed = len(self.meters.followed)
         key = (frame.f_code, frame.f_lasti)
-        known = self._sites.get(key)
-        if known is None:
-            known = is_users(frame.f_code) and only_summed_and_shown(*_place(frame))
-            self._sites[key] = known
-            if known:
+        if key not in self._sites:
+            found = None
+            if is_users(frame.f_code):
+
+                def is_meter(name: str, method: str) -> bool:
+                    return self.meters.takes(_value(frame, name), method)
+
+                found = only_summed_and_shown(frame.f_code, frame.f_lineno, is_meter)
+            self._sites[key] = found
+            if found is not None:
                 self._situation.note(NAME, f"at line {frame.f_lineno} of {_name(frame.f_code)}")
-        return known
+        meters = self._sites[key]
+        # A name may be another object's by now.
+        return (
+            meters is not None
+            and all(self.meters.takes(_value(frame, name), method) for name, method in meters)
+            # Of one that is new the method that is called now was looked up before.
+            and len(self.meters.followed) == followed
+        )
+
+
+def _value(frame: Any, name: str) -> Any:
+    """Of a name where the frame is; None, which is no meter, where it has none yet."""
+    if name in (names := frame.f_locals):
+        return names[name]
+    return frame.f_globals.get(name)
 
 
 def _name(code: CodeType) -> str:
     return code.co_filename.rpartition("/")[2]
-
-
-def _place(frame: Any) -> tuple[CodeType, int]:
-    return frame.f_code, frame.f_lineno
 
 
 FIX = Fix(
