@@ -21,6 +21,7 @@ from slipstream.run.fixes import (
     fused_optimizer,
     garbage,
     kept_memory,
+    more_workers,
     native_pictures,
     own_kernels,
     parallel_loading,
@@ -49,6 +50,7 @@ FIXES: tuple[Fix, ...] = (
     garbage.FIX,
     empty_cache.FIX,
     saving.FIX,
+    more_workers.FIX,  # around what starts them
     uint8_bus.FIX,
     fused_optimizer.FIX,
     foreach_loops.FIX,

@@ -10,6 +10,7 @@ CURES = {
     "workers-restarted": "fast-loader",
     "shallow-prefetch": "fast-loader",
     "no-workers": "parallel-loading",
+    "too-few-workers": "more-workers",
     "copy-on-write": "shared-lists",
     "reopened-files": "file-handles",
     "pageable-copy": "non-blocking-copies",
@@ -39,4 +40,5 @@ CURES = {
 NUMERIC = frozenset((
     "fused-optimizer", "foreach-loops", "threads", "own-kernels", "channels-last",
     "cudnn-benchmark", "tf32", "autocast", "fold-batchnorm", "compile", "uint8-bus",
+    "more-workers",
 ))  # fmt: skip

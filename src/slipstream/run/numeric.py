@@ -23,6 +23,8 @@ from slipstream.run.trial import STEPS, Trial, try_out
 FASTER = 1.01  # the low end of the interval
 # These compare what they change by themselves, and so need no losses.
 COMPARES_ITSELF = ("fold-batchnorm",)
+# With these, samples draw other random numbers.
+DRAWS_OTHERS = ("more-workers",)
 # These spend the first steps, and some later ones, on getting ready.
 GETS_READY = ("compile", "cudnn-benchmark")
 _GETTING_READY = 10.0  # times the median of steps

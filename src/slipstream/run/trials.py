@@ -12,7 +12,7 @@ from slipstream.launch import Target
 from slipstream.run.check import Reference
 from slipstream.run.choose import Wish, choose
 from slipstream.run.fix import Fix, Situation
-from slipstream.run.numeric import prove
+from slipstream.run.numeric import DRAWS_OTHERS, prove
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.ranks import Ranks
 from slipstream.run.situation import diagnosed
@@ -258,8 +258,10 @@ class Trials:
             before = [step for run in self._reference.runs for step in run.step_seconds(WARM_UP)]
             faster = speed_of(before, proof.traces[-1].step_seconds(WARM_UP))
             tried.speed = faster or tried.speed
-            # They round differently: batches alone are those of the script.
-            tried.expected = [Trace(batches=run.batches) for run in self._reference.runs]
+            # They round differently: batches alone are those of the script, or not even they.
+            draws_others = any(fix.name in DRAWS_OTHERS for fix in kept)
+            runs = proof.traces if draws_others else self._reference.runs
+            tried.expected = [Trace(batches=run.batches) for run in runs]
         return kept
 
     def _try(self, names: Iterable[str]) -> Trial:

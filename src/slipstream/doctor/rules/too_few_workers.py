@@ -16,20 +16,12 @@ _MOST_FOR_A_CORE = 4  # beyond that it is the storage that has to be faster
 
 def find(case: Case) -> list[Finding]:
     """The loop waits for workers that never rest, and more of them would find cores to run on."""
-    loading = feed(case)
-    if loading is None or not loading.loader.workers or not is_worth(case, case.waits_ms):
+    best, loading = wanted_workers(case), case.loading
+    if best is None or loading is None:
         return []
     workers = loading.loader.workers
     busy = loading.batch_ms / workers / case.step_ms
-    if busy < _BUSY or loading.delay_ms > _MOST_DELAY * loading.batch_ms:
-        return []
-    best = _best_number(case, loading.batch_ms, loading.cpu_ms)
-    if best <= workers:
-        return []
-    then = case.step_if(workers=best)
-    cost = case.gain_if(then)
-    if not is_worth(case, cost):
-        return []
+    cost = case.gain_if(case.step_if(workers=best))
     return [
         Finding(
             rule=NAME,
@@ -45,6 +37,21 @@ def find(case: Case) -> list[Finding]:
             gain=Gain(0.5 * cost, cost, "simulated"),
         )
     ]
+
+
+def wanted_workers(case: Case) -> int | None:
+    """How many there should be; None where that is not worth it."""
+    loading = feed(case)
+    if loading is None or not loading.loader.workers or not is_worth(case, case.waits_ms):
+        return None
+    workers = loading.loader.workers
+    busy = loading.batch_ms / workers / case.step_ms
+    if busy < _BUSY or loading.delay_ms > _MOST_DELAY * loading.batch_ms:
+        return None
+    best = _best_number(case, loading.batch_ms, loading.cpu_ms)
+    if best <= workers or not is_worth(case, case.gain_if(case.step_if(workers=best))):
+        return None
+    return best
 
 
 def _best_number(case: Case, batch_ms: float, cpu_ms: float) -> int:

@@ -8,6 +8,7 @@ from slipstream.doctor.attribute import attribute
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.eval_with_grad import wasted_passes
 from slipstream.doctor.rules.passes import facts_of
+from slipstream.doctor.rules.too_few_workers import wanted_workers
 from slipstream.run.diff.calls import call_named, called_name, calls_at, with_keyword
 from slipstream.run.diff.direction import check_direction
 from slipstream.run.diff.head import TopLine, imports_at_top
@@ -75,6 +76,17 @@ def non_blocking_copies(space: Workspace, situation: Situation) -> Changes:
             node = call_named(source, line, "DataLoader")
             changes += _one(with_keyword(source, node, "pin_memory", "True"))
     return _once(changes)
+
+
+def more_workers(space: Workspace, situation: Situation) -> Changes:
+    """Where the loader is made."""
+    found = wanted_workers(Case(situation.capture, attribute(situation.capture)))
+    loading = attribute(situation.capture).loading
+    if found is None or loading is None:
+        raise NoEdit("no number of workers was found that keeps up")
+    source, line = space.at(loading.loader.made_at)
+    call = call_named(source, line, "DataLoader")
+    return _one(with_keyword(source, call, "num_workers", str(found)))
 
 
 def inference_mode(space: Workspace, situation: Situation) -> Changes:
