@@ -16,6 +16,7 @@ import torch
 from slipstream.doctor.capture import Call, Process
 from slipstream.doctor.diagnose import diagnose
 from slipstream.doctor.record.libraries import time_libraries
+from slipstream.doctor.record.models import ModelFacts
 from slipstream.doctor.record.opens import OpenCount, count_opens
 from slipstream.doctor.record.pressure import memory_stall, own_swap, swapped_in
 from slipstream.doctor.record.products import Attention, Product, Products, watching_products
@@ -26,6 +27,16 @@ from slipstream.doctor.record.rungs import Rungs
 from slipstream.doctor.record.stages import StageLog
 from slipstream.doctor.record.stopwatch import Stopwatch
 from slipstream.patches import Patches
+
+
+def test_shapes_that_a_model_gets_are_known_up_to_a_few() -> None:
+    facts, model = ModelFacts(), torch.nn.Linear(4, 1)
+    for rows in (8, 8, 5, 8):
+        number = facts.note(model, (torch.zeros(rows, 4),), {})
+    assert facts.found[number]["shapes"] == [[8, 4], [5, 4]]
+    for rows in range(40):
+        facts.note(model, (torch.zeros(rows, 4),), {})
+    assert len(facts.found[number]["shapes"]) == 8
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])

@@ -392,6 +392,13 @@ def test_switches_of_a_device_are_measured(name: str, rule: str) -> None:
     assert found.cost_ms == pytest.approx(3.6, rel=0.05)
 
 
+def test_searching_for_algorithms_pays_where_shapes_stay() -> None:
+    model = {**made_model(), "shapes": [[64, 3, size, size] for size in (32, 40, 48, 56)]}
+    entry = replay("cudnn-benchmark", 10, 6, rows=[64, 64])
+    case = case_of(*PASSES, clock="device", replays=[entry], model={"models": [model]})
+    assert findings(case) == {}
+
+
 def test_lower_precision_is_credited_with_what_tf32_alone_does_not_gain() -> None:
     both = [replay("tf32", 10, 6), replay("amp", 10, 4)]
     found = findings(case_of(*PASSES, clock="device", replays=both))

@@ -132,3 +132,32 @@ def test_processes_stay_from_one_epoch_to_the_next(
     found = Compared(lambda: [len(batch[2]) for _ in range(4) for batch in loader])
     assert found.delivered > 60
     assert len({id(crew) for crew in started}) == 1
+
+
+def test_a_scout_that_fails_each_time_is_let_go(folder: Path) -> None:
+    class SharpEyed(Pictures):
+        def __getitem__(self, index: int) -> Any:
+            pixels, noise, index = super().__getitem__(index)
+            if not pixels.any():
+                raise ValueError("an empty picture")
+            return pixels, noise, index
+
+    found = Compared(epochs(lambda: DataLoader(SharpEyed(folder), batch_size=4), 2))
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert found.delivered > 15
+    assert not found.known[-1].scouts
+
+
+def test_datasets_need_not_be_comparable(folder: Path) -> None:
+    class Comparing(Pictures):
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("the truth value of an array is ambiguous")
+
+        __hash__ = Pictures.__hash__
+
+    loader = DataLoader(Comparing(folder), batch_size=4)
+    found = Compared(lambda: [len(batch[2]) for _ in range(3) for batch in loader])
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert found.delivered > 45

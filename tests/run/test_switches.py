@@ -9,6 +9,9 @@ from slipstream.run.fixes import cudnn_benchmark, own_kernels, tf32, threads
 from tests.run.loop_kit import situation
 
 MODELS = {"models": [{"class": "Net", "convolutions": 2}]}
+RAGGED = {
+    "models": [{"class": "Net", "convolutions": 2, "shapes": [[8, 3, n, n] for n in range(4)]}]
+}
 
 
 def replay(name: str, now: float, then: float, **facts: Any) -> dict[str, Any]:
@@ -31,6 +34,7 @@ def test_cudnn_measures_and_stops() -> None:
         ({"model": MODELS, "clock": "device", "settings": {"cudnn_benchmark": True}}, False),
         ({"model": MODELS, "clock": "device", "settings": {"deterministic": True}}, False),
         ({"clock": "device"}, False),
+        ({"model": RAGGED, "clock": "device"}, False),
         (
             {"model": MODELS, "clock": "device", "replays": [replay("cudnn-benchmark", 1, 1.2)]},
             False,

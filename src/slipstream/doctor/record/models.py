@@ -22,6 +22,7 @@ from slipstream.doctor.record.room import is_there_room
 
 _LOOKED_AT = 3  # calls of a model whose inputs are described; the last of them is kept
 _MOST_HELD = 3
+_MOST_SHAPES = 8
 # Exchanges of gradients that torch times itself, without the first ones; an exchange is known when
 # the one after the next begins.
 _TIMED_EXCHANGES = range(5, 13)
@@ -60,6 +61,7 @@ class ModelFacts:
         if facts["calls"] < _LOOKED_AT:
             facts["inputs"] = [_input(a) for a in args if isinstance(a, torch.Tensor)]
         facts["calls"] += 1
+        _note_shape(facts["shapes"], args)
         name = mode_name(module.training, torch.is_grad_enabled())
         mode = facts["modes"].get(name)
         if mode is None:
@@ -139,6 +141,14 @@ class ModelFacts:
             del self._held[next(iter(self._held))]
 
 
+def _note_shape(shapes: list[list[int]], args: tuple[Any, ...]) -> None:
+    """Of the first tensor that it was called with; those that came before are known."""
+    if len(shapes) < _MOST_SHAPES and args and isinstance(args[0], torch.Tensor):
+        shape = list(args[0].shape)
+        if shape not in shapes:
+            shapes.append(shape)
+
+
 def _exchange_ns(module: Any) -> list[int]:
     """What the latest exchange of gradients took beyond the backward pass that it hides behind, as
     torch has timed it; nothing where it has not.
@@ -210,4 +220,5 @@ def _describe(module: Any) -> dict[str, Any]:
         "calls": 0,
         "modes": {},
         "inputs": [],
+        "shapes": [],
     }

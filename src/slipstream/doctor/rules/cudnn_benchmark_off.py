@@ -4,7 +4,7 @@ from typing import Any
 
 from slipstream.doctor.finding import Finding
 from slipstream.doctor.rules.case import Case
-from slipstream.doctor.rules.passes import facts_of, learning_ms
+from slipstream.doctor.rules.passes import facts_of, has_steady_shapes, learning_ms
 from slipstream.doctor.rules.replayed import compare, replays
 
 NAME = "cudnn-benchmark-off"
@@ -25,6 +25,8 @@ def find(case: Case) -> list[Finding]:
     if cost < _SHARE * case.step_ms or not case.matters(cost):
         return []
     facts = facts_of(case, gain.replay["model"])
+    if not has_steady_shapes(facts):
+        return []  # every new shape is searched for
     return [
         Finding(
             rule=NAME,

@@ -7,6 +7,8 @@ from slipstream.doctor.attribute import EVALUATION
 from slipstream.doctor.capture import BACKWARD, FORWARD, NEXT, OPTIMIZER, START, Span
 from slipstream.doctor.rules.case import Case
 
+_STEADY_SHAPES = 3
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -52,6 +54,13 @@ def facts_of(case: Case, model: int) -> dict[str, Any]:
     """Of the model with this number."""
     models: list[dict[str, Any]] = case.capture.model.get("models", [])
     return models[model] if model < len(models) else {}
+
+
+def has_steady_shapes(facts: dict[str, Any]) -> bool:
+    """Whether a model is called with the same shapes over and over: those of a batch, of a last
+    one, and of an evaluation's.
+    """
+    return len(facts.get("shapes", ())) <= _STEADY_SHAPES
 
 
 def learning_ms(case: Case) -> float:

@@ -2,6 +2,7 @@
 
 import torch
 
+from slipstream.doctor.rules.passes import has_steady_shapes
 from slipstream.doctor.rules.replayed import compare
 from slipstream.run.fix import Fix, Situation, Undo
 
@@ -19,9 +20,11 @@ def applies(situation: Situation) -> tuple[bool, str]:
         return False, "it is on"
     if settings.get("deterministic"):
         return False, "the script asks for deterministic algorithms"
-    models = situation.capture.model.get("models", ())
-    if not any(facts["convolutions"] for facts in models):
+    models = [m for m in situation.capture.model.get("models", ()) if m["convolutions"]]
+    if not models:
         return False, "no convolutions"
+    if not all(has_steady_shapes(facts) for facts in models):
+        return False, "inputs have ever new shapes, and each would be searched for"
     measured = [compare(entry) for entry in situation.capture.replays if entry["name"] == NAME]
     if measured and not any(comparison.is_sure for comparison in measured):
         return False, "not measured to be faster"

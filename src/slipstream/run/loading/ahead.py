@@ -246,7 +246,7 @@ class Ahead:
             return False
         held = crew.job.held
         if (
-            replace(crew.job, held=None) != self._job
+            not crew.job.is_that_of(self._job)
             or self._indices.why_not
             or held is None
             or not held.is_same_throughout()

@@ -36,7 +36,7 @@ _MOST_SLOTS = 8  # batches that are kept beyond lie in the memory of the loop's 
 _NICE = 5  # the loop goes first
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
     """What makes a batch of indices, as torch's fetcher has it."""
 
@@ -45,6 +45,15 @@ class Job:
     auto_collation: bool
     threads: int  # of torch in the loop's process
     held: Held | None = None  # as the loop's process looks at it
+
+    def is_that_of(self, other: "Job") -> bool:
+        """Whether the very same things make the same batches; datasets may define == at will."""
+        return (
+            self.dataset is other.dataset
+            and self.collate_fn is other.collate_fn
+            and self.auto_collation == other.auto_collation
+            and self.threads == other.threads
+        )
 
 
 def run_child(job: Job, end: socket.socket, parent: int) -> None:

@@ -39,7 +39,7 @@ class Scout:
         while self._asked and (answer := self._crew.answer(self._asked[0])) is not None:
             self._asked.popleft()
             if answer.failure:
-                self._stop()  # whoever makes the batch says why
+                self.was_wrong()  # whoever makes the batch says why
                 return
             self._front = {**self._front, **answer.ends}
             self.begins.append(self._front)
@@ -60,8 +60,10 @@ class Scout:
         return bool(self._asked)
 
     def was_wrong(self) -> None:
-        """A batch began elsewhere than the one before ended."""
-        self._mistake()
+        """It failed, or a batch began elsewhere than the one before ended."""
+        self._known.mistakes += 1
+        if self._known.mistakes >= _MOST_MISTAKES:
+            self._known.scouts = False
         self._stop()
 
     def _judge(self, seconds: float) -> None:
@@ -71,11 +73,6 @@ class Scout:
             if share > _MOST_SHARE:
                 self._known.scouts = False
                 self._stop()
-
-    def _mistake(self) -> None:
-        self._known.mistakes += 1
-        if self._known.mistakes >= _MOST_MISTAKES:
-            self._known.scouts = False
 
     def _stop(self) -> None:
         self._is_stuck = True
