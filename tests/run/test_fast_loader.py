@@ -387,3 +387,45 @@ def test_it_is_for_datasets_read_by_number() -> None:
     assert not fast_loader.applies(situation((loader(workers=0, collate="mine"),)))[0]
     assert not fast_loader.applies(situation((loader(kind="iterable"),)))[0]
     assert not fast_loader.applies(situation())[0]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), TypeError("a bug")])
+def test_where_it_fails_torch_begins_as_if_nothing_had_been_drawn(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use() -> Any:
+        loader = DataLoader(Drawing(), batch_size=4, shuffle=True, num_workers=1)
+        return [flat(batch) for batch in loader]
+
+    plain = run(use)
+
+    def fail(*_: Any) -> Any:
+        torch.rand(5)
+        raise error
+
+    monkeypatch.setattr(fast_loader, "begin", fail)
+    found = situation()
+    undo = fast_loader.apply(found)
+    try:
+        assert run(use) == plain
+    finally:
+        undo()
+    assert str(error) in found.failures[fast_loader.NAME]
+
+
+def test_an_error_of_the_script_is_not_blamed_on_the_fix() -> None:
+    class Broken(Sampler[int]):
+        def __iter__(self) -> Iterator[int]:
+            raise ValueError("no samples today")
+
+        def __len__(self) -> int:
+            return 20
+
+    found = situation()
+    undo = fast_loader.apply(found)
+    try:
+        with pytest.raises(ValueError, match="today"):
+            iter(DataLoader(Drawing(), sampler=Broken(), num_workers=1))
+    finally:
+        undo()
+    assert not found.failures

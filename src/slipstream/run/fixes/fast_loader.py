@@ -4,6 +4,7 @@ made ahead where some take long, and rows that lie in memory are gathered in one
 
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _DatasetKind
 
@@ -44,11 +45,15 @@ def apply(situation: Situation) -> Undo:
             def say(line: str) -> None:
                 situation.note(NAME, f"DataLoader at {where}: {line}")
 
+            generator = loader.generator or torch.default_generator
+            before = generator.get_state()
             try:
                 iterator = begin(loader, say)
-            except OSError as error:
+            except Exception as error:
+                generator.set_state(before)
+                iterator = original(loader)  # fails as well where the script is to blame
                 situation.give_up(NAME, error)
-                return original(loader)
+                return iterator
             say("batches come in shared memory, used again")
             return iterator
 
