@@ -40,7 +40,7 @@ class Switch(Generic[T]):
         one = _Inside()
         try:
             with self._lock:
-                if not self._inside:
+                if not self._inside and not self._before:
                     self._before[:] = [self._read()]
                 self._inside.add(one)
                 self._change()
@@ -50,3 +50,4 @@ class Switch(Generic[T]):
                 self._inside.discard(one)
                 if not self._inside and self._before:
                     self._restore(self._before[0])
+                    self._before.clear()

@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
+import subprocess
 import tracemalloc
 from collections import UserList
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -185,3 +187,26 @@ def test_small_ones_are_told_apart() -> None:
     changed = contents(tensor, array)
     array[5] = -1
     assert len({before, changed, contents(tensor, array)}) == 3
+
+
+def test_workers_that_hold_a_pipe_of_the_script_end_with_the_epoch() -> None:
+    def use() -> Any:
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as program:
+            loader = loader_of(Drawing())
+            assert len([*loader]) == 6
+            assert program.stdin is not None
+            program.stdin.close()
+            return program.wait(timeout=20)
+
+    assert with_fix(use)[0] == 0
+
+
+def test_workers_are_where_the_script_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def use() -> Any:
+        os.chdir(tmp_path)
+        return passes(loader_of(Drawing()), lambda _: os.chdir("/"))
+
+    pids, _ = compare(use)
+    assert not pids[0] & pids[1]

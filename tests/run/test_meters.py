@@ -3,6 +3,7 @@
 import copy
 import pickle
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,93 @@ def test_classes_that_are_more_than_their_attributes_are_left_alone(
         f"class Base: pass\nclass {head}:\n    def update(self, val):\n        self.val = val\n"
     )
     assert not only_sums_up(made(source, tmp_path, monkeypatch).Meter, "update")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "    def __del__(self): print('gone')\n",
+        "    @property\n    def val(self): return 1\n",
+    ],
+    ids=["__del__", "property"],
+)
+def test_classes_that_do_things_by_themselves_are_left_alone(
+    more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = f"class Meter:\n    def update(self, val):\n        self.val = val\n{more}"
+    assert not only_sums_up(made(source, tmp_path, monkeypatch).Meter, "update")
+
+
+def test_who_holds_the_attributes_sees_them_change(script: Any, waits: Waits) -> None:
+    seen = []
+
+    def look(number: int, meter: Any) -> None:
+        if number == 3:
+            held.append(vars(meter))
+        seen.extend(one["count"] for one in held)
+
+    held: list[Any] = []
+    script.train(values(8), look, script.AverageMeter)
+    assert seen == [14, 17, 21, 24, 28]
+    before = waits.count
+    held.clear()
+    script.train(values(30), nothing, script.AverageMeter)
+    assert waits.count == before  # nobody looks any more
+
+
+NAMED = """
+class History(object):
+    def __init__(self): self.values = []
+    def update(self, value): self.values.append(value)
+
+
+def train(values, meter):
+    meters = [History(), meter("loss")]
+    for m in meters:
+        pass
+    for value in values:
+        found = value.item()
+        for m in meters:
+            m.update(found)
+    return meters
+"""
+
+
+def test_a_name_that_is_another_meter_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: Waits
+) -> None:
+    script = made(METER + NAMED, tmp_path, monkeypatch)
+    script.AverageMeter("known").update(1.0)
+    history, meter = script.train(values(5), script.AverageMeter)
+    assert [type(value) for value in history.values] == [float] * 5
+    assert meter.count == 5
+
+
+HOLDING = """
+def train(values, look, meter):
+    losses = meter("loss")
+    for value in values:
+        tensor = value * 2
+        look(tensor)
+        losses.update(tensor.item())
+        del tensor
+        look(None)
+    return losses
+"""
+
+
+def test_tensors_that_the_script_lets_go_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: Waits
+) -> None:
+    script = made(METER + HOLDING, tmp_path, monkeypatch)
+    alive: list[Any] = []
+    left = []
+
+    def look(tensor: Any) -> None:
+        if tensor is not None:
+            alive.append(weakref.ref(tensor))
+        else:
+            left.append(alive[-1]() is not None)
+
+    script.train(values(6), look, script.AverageMeter)
+    assert left == [False] * 6

@@ -1,6 +1,8 @@
 """One process draws, others make batches: as torch would have made them, and sooner."""
 
+import os
 import random
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from slipstream.run.loading import ahead
+from slipstream.run.loading import ahead, scout
 from slipstream.run.pictures import source
 from slipstream.run.pictures.install import install
 from tests.run.loading_kit import Compared, always_worth_it, epochs
@@ -161,3 +163,60 @@ def test_datasets_need_not_be_comparable(folder: Path) -> None:
     assert found.fixed == found.plain
     assert not found.failures
     assert found.delivered > 45
+
+
+def test_a_sample_that_never_ends_without_pixels(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scout, "_LEAST_PATIENCE_S", 0.3)
+
+    class Patches(Pictures):
+        def __getitem__(self, index: int) -> Any:
+            pixels = np.array(Image.open(self.files[index % len(self.files)]).convert("RGB"))
+            while True:
+                left = random.randint(0, pixels.shape[1] - 20)
+                if pixels[:20, left : left + 20].std() > 1:
+                    return torch.from_numpy(pixels[:20, left : left + 20].copy()), index
+
+    began = time.monotonic()
+    found = Compared(epochs(lambda: DataLoader(Patches(folder), batch_size=4), 2))
+    assert time.monotonic() - began < 20
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert found.delivered > 15
+    assert not found.known[-1].scouts
+
+
+@pytest.mark.parametrize("batch_size", [5, 7])
+def test_a_last_batch_that_is_smaller(folder: Path, batch_size: int) -> None:
+    def make() -> DataLoader[Any]:
+        generator = torch.Generator().manual_seed(1)
+        return DataLoader(
+            Pictures(folder), batch_size=batch_size, shuffle=True, generator=generator
+        )
+
+    found = Compared(epochs(make, 3))
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert found.delivered > 15
+    assert found.known[-1].scouts
+
+
+def test_a_maker_that_dies_does_not_move_the_random_numbers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refill, calls = ahead.Ahead._refill, []
+
+    def dying(self: Any, *states: Any) -> None:
+        calls.append(self)
+        if len(calls) == 12:
+            for child in self._crew.children:
+                os.kill(child.pid, signal.SIGKILL)
+            time.sleep(0.2)
+        refill(self, *states)
+
+    monkeypatch.setattr(ahead.Ahead, "_refill", dying)
+    found = compared(folder)
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert "has ended" in found.notes

@@ -74,7 +74,8 @@ def undisturbed() -> Iterator[None]:
     anomaly, check_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    devices = [torch.cuda.current_device()] if cuda_is_in_use() else []
+    # Replicas of a model draw on all.
+    devices = range(torch.cuda.device_count()) if cuda_is_in_use() else []
     with (
         torch.random.fork_rng(devices=devices),
         warnings.catch_warnings(),

@@ -4,6 +4,7 @@ package. What crashes or hangs there is never loaded here.
 
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from slipstream.infer.elsewhere.process import run_child
 from slipstream.infer.inputs import Inputs
 
 _LIMIT_S = 300.0
+_WITH_OPERATORS = ("torchvision", "torchaudio", "torchao")
 _CHILD = "slipstream.infer.elsewhere.packaged_child"
 
 
@@ -34,6 +36,7 @@ def packaged(model: nn.Module, inputs: Inputs, device: torch.device) -> Any:
             "parent": os.getpid(),
             "device": device.type,
             "threads": torch.get_num_threads(),  # a part of what is compiled
+            "packages": [name for name in _WITH_OPERATORS if name in sys.modules],
             "cache": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default_cache_dir(),
         }
         (place / "spec.json").write_text(json.dumps(spec))

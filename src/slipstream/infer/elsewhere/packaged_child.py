@@ -7,6 +7,7 @@ The program and its inputs lie beside SPEC; the package is left there as `model.
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ def run(values: dict[str, Any], place: Path) -> None:
     end_with_parent(values["parent"])
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = values["cache"]
     torch.set_num_threads(values["threads"])
+    for package in values["packages"]:
+        import_module(package)  # the program may have operators of it
     program = torch.export.load(str(place / "program.pt2"))
     args, kwargs = torch.load(place / "inputs.pt", weights_only=True)
     with torch.no_grad():

@@ -5,6 +5,7 @@ arguments and in the same order, before anybody looks at the object.
 
 import ast
 import builtins
+import sys
 import threading
 from types import FunctionType
 from typing import Any
@@ -17,9 +18,23 @@ from slipstream.run.deferred.value import Deferred, plain
 _MOST = 256  # calls that wait; by then the numbers of the first ones have long arrived
 _PLAIN = (bool, int, float, Deferred)
 _COMPUTES = {"float", "int", "max", "min", "abs", "round"}
-_OWN_LOOKUP = ("__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__slots__")
+_OWN_WAYS = (
+    "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__slots__", "__del__",
+)  # fmt: skip
 
 _Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+class _Example:
+    pass
+
+
+def _references(owner: Any) -> int:
+    attributes = object.__getattribute__(owner, "__dict__")
+    return sys.getrefcount(attributes)
+
+
+_ALONE = _references(_Example())
 
 
 class Meters:
@@ -30,6 +45,7 @@ class Meters:
         self._lock = threading.RLock()
         self._known: dict[tuple[type, str], bool] = {}
         self.followed: set[type] = set()
+        self._opened: set[type] = set()
         self._waiting: dict[int, tuple[Any, list[_Call]]] = {}
 
     def takes(self, owner: Any, method: str) -> bool:
@@ -55,7 +71,7 @@ class Meters:
             def noted(owner: Any, *args: Any, **kwargs: Any) -> Any:
                 given = (*args, *kwargs.values())
                 if any(type(one) is Deferred for one in given):
-                    if all(map(_can_wait, given)):
+                    if all(map(_can_wait, given)) and not self._is_open(owner):
                         self._note(owner, (original, args, kwargs))
                         return None
                     args = tuple(map(plain, args))
@@ -69,6 +85,8 @@ class Meters:
             def look(owner: Any, name: str) -> Any:
                 if name != method and id(owner) in self._waiting:
                     self._settle(owner)
+                if name == "__dict__":
+                    self._opened.add(kind)
                 return original(owner, name)
 
             return look
@@ -85,6 +103,10 @@ class Meters:
         self._patches.replace(kind, "__getattribute__", wrap_look)
         self._patches.replace(kind, "__setattr__", wrap_change)
         self._patches.replace(kind, "__delattr__", wrap_change)
+
+    def _is_open(self, owner: Any) -> bool:
+        """Whether somebody holds its attributes, and sees them without asking."""
+        return type(owner) in self._opened and _references(owner) > _ALONE
 
     def _note(self, owner: Any, call: _Call) -> None:
         with self._lock:
@@ -123,7 +145,7 @@ def only_sums_up(kind: type, method: str) -> bool:
     if (
         kind.__mro__ != (kind, object)
         or type(kind) is not type
-        or any(name in vars(kind) for name in _OWN_LOOKUP)
+        or any(name in vars(kind) for name in _OWN_WAYS)
         or type(function) is not FunctionType
         or function.__closure__
         or not is_users(function.__code__)
@@ -138,15 +160,19 @@ def only_sums_up(kind: type, method: str) -> bool:
     names = [one.arg for one in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)]
     if not all(isinstance(one, ast.Constant) for one in (*taken.defaults, *taken.kw_defaults)):
         return False
-    body = _Body(names[0], set(names[1:]), function.__globals__)
+    computed = {name for name, value in vars(kind).items() if hasattr(type(value), "__get__")}
+    body = _Body(names[0], set(names[1:]), function.__globals__, computed)
     return all(map(body.is_fine, scope.body))
 
 
 class _Body:
     """Of a method."""
 
-    def __init__(self, own: str, names: set[str], around: dict[str, Any]) -> None:
-        self._own, self._names, self._around = own, names, around
+    def __init__(
+        self, own: str, names: set[str], around: dict[str, Any], computed: set[str]
+    ) -> None:
+        """`computed` are properties and methods: what they do is not known."""
+        self._own, self._names, self._around, self._computed = own, names, around, computed
 
     def is_fine(self, node: ast.stmt) -> bool:
         """Whether a statement only computes."""
@@ -173,8 +199,12 @@ class _Body:
         return self._is_attribute(node)
 
     def _is_attribute(self, node: ast.expr) -> bool:
-        is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-        return is_own and node.value.id == self._own  # type: ignore[attr-defined]
+        return (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == self._own
+            and node.attr not in self._computed
+        )
 
     def _is_value(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Constant) or self._is_attribute(node):

@@ -9,6 +9,8 @@ from slipstream.run.deferred.source import Scope, scope_of
 Meter = tuple[str, str]  # the name of an object, and that of a method of it
 _Inner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 _SHOWS = {"print", "str", "repr", "format", "float", "int", "bool", "round"}
+# The last two look at its truth.
+_SHOWN_BY = (ast.FormattedValue, ast.Compare, ast.UnaryOp, ast.Expr, ast.If, ast.While)
 _LOOKS = {"locals", "globals", "vars", "eval", "exec"}  # at names that we do not see
 
 
@@ -55,19 +57,20 @@ class _Uses:
         self._arguments = {node.arg for node in self.nodes if isinstance(node, ast.arg)}
         self._known: set[str] = set()
 
-    def is_fine(self, value: ast.expr) -> bool:
+    def is_fine(self, value: ast.expr, *, is_named: bool = False) -> bool:
+        """`is_named`: it comes by a name, some time after it was read."""
         parent = self._parents[value]
         if isinstance(parent, ast.BinOp):
             stays = isinstance(parent.op, ast.Add | ast.Mult)
-            return self.is_fine(parent) if stays else not isinstance(parent.op, ast.MatMult)
-        if isinstance(parent, ast.FormattedValue | ast.Compare | ast.UnaryOp | ast.Expr):
+            if stays:
+                return self.is_fine(parent, is_named=is_named)
+            return not isinstance(parent.op, ast.MatMult)
+        if isinstance(parent, _SHOWN_BY):
             return True
-        if isinstance(parent, ast.If | ast.While):
-            return True  # its truth
         call = self._parents[parent] if isinstance(parent, ast.keyword) else parent
         if isinstance(call, ast.Call):
             is_shown = call is parent and self._is_shown(call, value)
-            return is_shown or self._is_metered(call, value)
+            return is_shown or self._is_metered(call, value, is_named=is_named)
         if isinstance(parent, ast.Assign):
             return all(self._is_fine_name(target) for target in parent.targets)
         if isinstance(parent, ast.AugAssign):
@@ -92,9 +95,9 @@ class _Uses:
             for node in self.nodes
             if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
         ]
-        return all(self.is_fine(node) for node in reads)
+        return all(self.is_fine(node, is_named=True) for node in reads)
 
-    def _is_metered(self, call: ast.Call, value: ast.expr) -> bool:
+    def _is_metered(self, call: ast.Call, value: ast.expr, *, is_named: bool) -> bool:
         """An argument of a statement that is a call of a meter's method."""
         function = call.func
         if function is value or not isinstance(self._parents[call], ast.Expr):
@@ -102,9 +105,24 @@ class _Uses:
         if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
             return False
         meter = function.value.id, function.attr
-        if not self._is_meter(*meter):
+        if (is_named and not self._stays(meter[0])) or not self._is_meter(*meter):
             return False
         self.meters.add(meter)
+        return True
+
+    def _stays(self, name: str) -> bool:
+        """Whether it names the same object when a value is read and when it is given away."""
+        stored: list[ast.AST] = [
+            node
+            for node in self.nodes
+            if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
+        ]
+        if len(stored) > 1:
+            return False
+        while stored and stored[0] in self._parents:
+            stored[0] = self._parents[stored[0]]
+            if isinstance(stored[0], ast.For | ast.AsyncFor | ast.While):
+                return False
         return True
 
     def _is_shown(self, call: ast.Call, value: ast.expr) -> bool:

@@ -5,6 +5,7 @@ It is no float to isinstance, so this is done only where the source of the funct
 value is summed up, formatted or compared, or given to a meter that sums it up, and nothing else.
 """
 
+import inspect
 import sys
 from types import CodeType
 from typing import Any
@@ -20,6 +21,7 @@ from slipstream.run.fix import Fix, Situation, Undo
 
 NAME = "deferred-values"
 _OFTEN = 8  # in the recording
+_LOOKS = frozenset({"locals", "vars", "dir", "eval", "exec"})  # see the same names
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -93,9 +95,15 @@ class _Values:
 
 def _value(frame: Any, name: str) -> Any:
     """Of a name where the frame is; None, which is no meter, where it has none yet."""
-    if name in (names := frame.f_locals):
-        return names[name]
-    return frame.f_globals.get(name)
+    code = frame.f_code
+    if not code.co_flags & inspect.CO_OPTIMIZED:  # a module
+        return frame.f_locals.get(name)
+    names = frame.f_locals
+    value = names.get(name, frame.f_globals.get(name))
+    if type(names) is dict and not _LOOKS.intersection(code.co_names):
+        # Before Python 3.13 the frame keeps it, and with it tensors that the script lets go.
+        names.clear()
+    return value
 
 
 def _name(code: CodeType) -> str:

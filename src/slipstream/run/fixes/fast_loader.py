@@ -12,6 +12,7 @@ from slipstream.doctor.record.places import users_place
 from slipstream.loader.loader import Loader
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.loading import programs
 from slipstream.run.loading.keeping import begin, forget_all
 from slipstream.run.loading.rows import RowsFetcher, suits, way_to_rows
 from slipstream.run.loading.workers import why_not_slots
@@ -75,6 +76,7 @@ def apply(situation: Situation) -> Undo:
 
         return staticmethod(create_fetcher)
 
+    programs.watch(patches)
     patches.replace(DataLoader, "_get_iterator", wrap_get)
     patches.replace(_DatasetKind, "create_fetcher", wrap_create)
 

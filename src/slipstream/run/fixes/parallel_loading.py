@@ -14,6 +14,7 @@ from slipstream.doctor.record.places import users_place
 from slipstream.loader.loader import Loader
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.loading import parked
 from slipstream.run.loading.ahead import LEAST_BATCH_S
 from slipstream.run.loading.single import AheadIterator, can_work_ahead, is_off
 
@@ -73,7 +74,12 @@ def apply(situation: Situation) -> Undo:
         return get_iterator
 
     patches.replace(DataLoader, "_get_iterator", wrap)
-    return patches.undo
+
+    def undo() -> None:
+        patches.undo()
+        parked.end_all()
+
+    return undo
 
 
 FIX = Fix(

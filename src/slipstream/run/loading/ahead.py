@@ -22,6 +22,7 @@ import torch
 
 from slipstream.cpu import usable_cores
 from slipstream.loader.wire import Closed
+from slipstream.run.loading import parked
 from slipstream.run.loading.child import Job
 from slipstream.run.loading.crew import Answer, Crew
 from slipstream.run.loading.digest import digest
@@ -37,6 +38,7 @@ from slipstream.run.loading.states import (
     read_states,
     write_states,
 )
+from slipstream.run.loading.surroundings import surroundings
 
 _LOOKED_AT = 3  # batches made here before anything else
 LEAST_BATCH_S = 3e-3  # below, handing over costs too much
@@ -117,7 +119,8 @@ class Ahead:
     def _end(self) -> None:
         """The processes wait for another iteration."""
         crew = self._crew
-        if crew is None or crew.owner != os.getpid() or self._verifying is not None:
+        is_ours = crew is not None and crew.owner == os.getpid() and self._verifying is None
+        if crew is None or not is_ours or not crew.contents or self._known.off:
             self.close()
             return
         try:
@@ -126,7 +129,8 @@ class Ahead:
             self.close()
             return
         self._void()
-        self._known.crew, self._crew = crew, None
+        self._crew = None
+        parked.park(self._known, crew)
 
     def _turn_off(self, why: str) -> None:
         self._known.off = why
@@ -136,6 +140,7 @@ class Ahead:
     def _give_up(self, error: BaseException) -> None:
         self._known.off = f"{type(error).__name__}: {error}"
         self.close()
+        parked.end_all()
         self._fail(error)
 
     # Here, as torch does it.
@@ -221,14 +226,19 @@ class Ahead:
     # Elsewhere.
 
     def _start(self) -> Crew:
-        self._crew = Crew(replace(self._job, held=self._held))
-        self._crew.grow()
-        return self._crew
+        assert self._held is not None
+        crew = self._crew = Crew(replace(self._job, held=self._held))
+        if self._known.keeps:
+            crew.contents = self._held.contents()
+            # To look in vain before every epoch may take long.
+            self._known.keeps = bool(crew.contents)
+        crew.grow()
+        return crew
 
     def _start_early(self) -> None:
         """Before the first batch of a later iteration, which is made here meanwhile."""
         known = self._known
-        if self._goes_on_with(known.crew):
+        if self._goes_on_with(parked.take(known)):
             if not known.draws:
                 self._work()
             return
@@ -239,9 +249,8 @@ class Ahead:
             self._start()
             self._work()
 
-    def _goes_on_with(self, crew: Any) -> bool:
+    def _goes_on_with(self, crew: Crew | None) -> bool:
         """Whether the processes of the last iteration do for this one."""
-        self._known.crew = None
         if crew is None or crew.owner != os.getpid() or not crew.children:
             return False
         held = crew.job.held
@@ -250,6 +259,8 @@ class Ahead:
             or self._indices.why_not
             or held is None
             or not held.is_same_throughout()
+            or crew.surroundings != surroundings()
+            or crew.contents != held.contents()
         ):
             crew.close()
             return False
@@ -318,7 +329,7 @@ class Ahead:
         crew = self._ready_crew()
         limit = max(_PATIENCE_S, _PATIENCE_TIMES * self._known.batch_s)
         if crew is not None and self._scout is not None and not self._queue:
-            self._wait_for_scout(crew, index, limit)
+            self._wait_for_scout(crew, index)
         if crew is None or not self._queue:
             return None
         number, expected, begins = self._queue.popleft()
@@ -342,7 +353,13 @@ class Ahead:
         write_states(answer.ends)
         self._chain.update(answer.ends)
         self._known.misses = 0
-        self._refill()
+        # The generators have moved on: whatever fails now, this batch is not made again.
+        try:
+            self._refill()
+        except Closed:
+            self._turn_off("a process that makes batches ahead has ended")
+        except Exception as error:
+            self._give_up(error)
         return answer
 
     def _wait_for(self, crew: Crew, number: int, seconds: float) -> Answer | None:
@@ -355,11 +372,11 @@ class Ahead:
             crew.collect(deadline - time.monotonic())
         return answer
 
-    def _wait_for_scout(self, crew: Crew, index: Any, seconds: float) -> None:
+    def _wait_for_scout(self, crew: Crew, index: Any) -> None:
         """The batch that is due was given to nobody, as it was not known where it begins."""
         scout = self._scout
         assert scout is not None
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + scout.patience_s
         scout.listen()
         while not scout.begins and scout.is_looking and time.monotonic() < deadline:
             crew.collect(deadline - time.monotonic())
@@ -367,6 +384,9 @@ class Ahead:
         if scout.begins:
             states = scout.begins.popleft()
             self._queue.append((crew.give(index, states, beyond=1), index, states))
+        elif scout.is_looking:
+            self._known.scouts = False  # without pixels a sample may never end
+            self._void()
 
     def _begin_anew(self) -> None:
         """As things are now."""

@@ -20,7 +20,7 @@ import torch
 from slipstream.loader.parcel import place, wrap
 from slipstream.loader.wire import Closed, Wire
 from slipstream.loader.worker import Slots, watch_parent
-from slipstream.run.loading.confine import Confinement
+from slipstream.run.loading.confine import Confinement, file_places
 from slipstream.run.loading.digest import digest, trouble
 from slipstream.run.loading.held import Held
 from slipstream.run.loading.states import States, changed, others, read_states, write_states
@@ -56,14 +56,14 @@ class Job:
         )
 
 
-def run_child(job: Job, end: socket.socket, parent: int) -> None:
+def run_child(job: Job, end: socket.socket, parent: int, places: dict[int, int]) -> None:
     """Never returns."""
     code = 1
     try:
         gc.freeze()
         torch.set_num_threads(1)
         os.nice(_NICE)
-        confinement = Confinement(frozenset({end.fileno()}))
+        confinement = Confinement(frozenset({end.fileno()}), places)
         watch_parent(parent)
         _Maker(job, Wire(end), confinement).serve()
     except (Closed, KeyboardInterrupt):
@@ -241,9 +241,10 @@ def fork_child(job: Job) -> tuple[int, socket.socket]:
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
+    places = file_places()
     pid = os.fork()
     if pid == 0:
         ours.close()
-        run_child(job, theirs, parent)
+        run_child(job, theirs, parent, places)
     theirs.close()
     return pid, ours

@@ -23,10 +23,11 @@ _FORBIDDEN = frozenset(_ACTIONS.split())
 class Confinement:
     """From now on for this process. `take_trace` says what it has tried since the last call."""
 
-    def __init__(self, keep: frozenset[int]) -> None:
-        """`keep` are descriptors that stay what they are."""
+    def __init__(self, keep: frozenset[int], places: dict[int, int]) -> None:
+        """`keep` are descriptors that stay what they are, and `places` those of `file_places`."""
         sys.dont_write_bytecode = True
         self._tried = ""
+        self._places = places
         self._sink = os.memfd_create("slipstream-sink", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self._nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._keep = keep | {self._sink, self._nothing}
@@ -57,7 +58,8 @@ class Confinement:
             return
         if descriptor in (1, 2):
             os.dup2(self._sink, descriptor)
-        elif stat.S_ISSOCK(mode):
+        elif stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
+            # Who reads from it waits until all who could write have closed it.
             os.dup2(self._nothing, descriptor, inheritable=False)
         elif stat.S_ISREG(mode) and access != os.O_RDONLY:
             os.dup2(self._sink, descriptor, inheritable=False)
@@ -67,7 +69,9 @@ class Confinement:
     def _reopen(self, descriptor: int) -> None:
         """Two processes that read from one open file move each other's place in it."""
         try:
-            place = os.lseek(descriptor, 0, os.SEEK_CUR)
+            place = self._places.get(descriptor)
+            if place is None:
+                place = os.lseek(descriptor, 0, os.SEEK_CUR)
             own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             os.dup2(self._nothing, descriptor, inheritable=False)
@@ -93,6 +97,18 @@ class Confinement:
 
     def _sink_size(self) -> int:
         return os.fstat(self._sink).st_size
+
+
+def file_places() -> dict[int, int]:
+    """How far files are read that are open. To be asked before a process is forked: behind that,
+    the other one reads on, and they have one place.
+    """
+    places = {}
+    for descriptor in _open_descriptors():
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                places[descriptor] = os.lseek(descriptor, 0, os.SEEK_CUR)
+    return places
 
 
 def _open_descriptors() -> list[int]:

@@ -28,6 +28,7 @@ from slipstream.run.loading.child import (
 )
 from slipstream.run.loading.child import fork_child as _fork
 from slipstream.run.loading.states import States
+from slipstream.run.loading.surroundings import surroundings
 
 
 @dataclass
@@ -133,6 +134,8 @@ class Crew:
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.contents = ""  # of what samples are made from, when it was started, where it shows
+        self.surroundings = surroundings()
         self._numbers = self._void = 0
         self.answers: dict[int, Answer] = {}
         self.children: list[Child] = []
@@ -192,7 +195,7 @@ class Crew:
         owners = {child.wire.fileno(): child for child in self.children}
         for descriptor in owners:
             poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(1000 * seconds):
+        for descriptor, _ in poll.poll(max(0.0, 1000 * seconds)):  # below, it has no end
             for number, answer in owners[descriptor].receive():
                 if number > self._void:
                     self.answers[number] = answer

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from slipstream.run.loading.contents import contents
 from slipstream.run.loading.long import Long
 from slipstream.run.loading.watch import Watch
 
@@ -14,6 +15,7 @@ class Held:
     """What `roots`, a dataset and its collate_fn, hold at the moment."""
 
     def __init__(self, roots: list[Any]) -> None:
+        self._roots = roots
         self._watch = Watch(roots)
         self._long = Long(self._watch.seen.values(), roots[0])
         self._looks_at_lists = self._looks_throughout = False
@@ -26,6 +28,12 @@ class Held:
     def is_same_throughout(self) -> bool:
         """As far as it can be told."""
         return self._watch.is_same_throughout() and self._long.is_same()
+
+    def contents(self) -> str:
+        """As one number, with the objects of installed packages, into which nobody looks; empty
+        where that cannot be had.
+        """
+        return contents(*self._roots, *self._watch.foreign)
 
     def entries(self, index: Any) -> int:
         """Of what is long, what a batch of these indices is made from."""

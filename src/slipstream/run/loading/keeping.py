@@ -18,7 +18,9 @@ from torch.utils.data import DataLoader
 
 from slipstream.run.loading.contents import contents
 from slipstream.run.loading.depth import Depth
+from slipstream.run.loading.programs import are_fed
 from slipstream.run.loading.slot_queue import SlotQueue
+from slipstream.run.loading.surroundings import surroundings
 from slipstream.run.loading.watch import Watch
 from slipstream.run.loading.workers import SPARE_SLOTS, SlotIterator
 
@@ -32,6 +34,7 @@ class _Crew:
     iterator: SlotIterator
     watch: "_State"
     settings: tuple[Any, ...]
+    surroundings: tuple[Any, ...]
     owner: int
 
 
@@ -61,17 +64,21 @@ def begin(loader: DataLoader[Any], say: Say) -> Any:
     loader.check_worker_number_rationality()
     if watch is None:
         return SlotIterator(loader, slots, depth)
-    settings, owner, reference = _settings(loader), os.getpid(), weakref.ref(loader)
+    settings, around = _settings(loader), surroundings()
+    owner, reference = os.getpid(), weakref.ref(loader)
 
     def keep(successor: SlotIterator) -> None:
         if (over := reference()) is not None:
-            _keep(over, _Crew(successor, watch, settings, owner))
+            _keep(over, _Crew(successor, watch, settings, around, owner))
 
     return SlotIterator(loader, slots, depth, at_end=keep)
 
 
 def _keep(loader: DataLoader[Any], crew: _Crew) -> None:
     _idle.pop(loader, None)
+    if are_fed():
+        _end(crew)
+        return
     for oldest in [*_idle][: 1 - _MOST_IDLE + len(_idle)]:
         _end(_idle.pop(oldest))
     _idle[loader] = crew
@@ -147,7 +154,7 @@ def _settings(loader: DataLoader[Any]) -> tuple[Any, ...]:
     return (
         loader.dataset, loader.collate_fn, loader.batch_sampler, loader.sampler, loader.timeout,
         loader.num_workers, loader.prefetch_factor, loader.pin_memory, loader.worker_init_fn,
-        loader.multiprocessing_context, torch.get_default_dtype(),
+        loader.multiprocessing_context,
     )  # fmt: skip
 
 
@@ -157,6 +164,8 @@ def _goes_on(crew: _Crew, loader: DataLoader[Any]) -> bool:
     """
     now = _settings(loader)
     if crew.owner != os.getpid() or any(map(operator.is_not, crew.settings, now)):
+        return False
+    if crew.surroundings != surroundings():
         return False
     try:
         if not crew.watch.is_same() or not crew.iterator.are_same():

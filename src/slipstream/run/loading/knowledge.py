@@ -4,6 +4,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipstream.run.loading.crew import Crew
 from slipstream.run.loading.held import Held
 
 _JUDGED = 12  # batches
@@ -11,7 +12,7 @@ _GAIN = 0.97
 _RECENT = 3
 
 
-@dataclass
+@dataclass(eq=False)
 class Knowledge:
     """`roots` are what samples are made from, and `off` says why batches are not made ahead."""
 
@@ -24,7 +25,8 @@ class Knowledge:
     iterations: int = 0
     scouts: bool = True  # whether one process may draw for others that make batches
     mistakes: int = 0  # of it
-    crew: Any = None  # of the last iteration, to go on with
+    keeps: bool = True  # whether processes may wait for the next iteration
+    crew: Crew | None = None  # that does
     delivered: int = 0
     _here_s: list[float] = field(default_factory=list)
     # From one batch's delivery to the next one's: made here, and made ahead.

@@ -17,6 +17,8 @@ from slipstream.run.loading.states import States
 _MOST_SHARE = 0.6  # of what a batch takes: beyond, hardly anything is gained
 _JUDGED = 4
 _MOST_MISTAKES = 2
+_LEAST_PATIENCE_S = 2.0
+_PATIENCE_TIMES = 5  # what a batch takes in the loop's process
 _BEYOND = 4  # batches that are known and not asked for, at most
 
 
@@ -47,12 +49,19 @@ class Scout:
 
     def ask(self, queued: int) -> None:
         """Have it go on. So many batches that the loop has not asked for are being made."""
+        if not self.begins and not self._asked:
+            self._is_stuck = True  # where the last one ends was never asked for
         while not self._is_stuck and len(self.begins) + len(self._asked) <= _BEYOND:
             index = self._indices.ahead(queued + len(self.begins) + len(self._asked) - 1)
             if index is None:
                 return
             self._asked.append(self._crew.scout(index, self._told))
             self._told = None
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for what it looks for."""
+        return max(_LEAST_PATIENCE_S, _PATIENCE_TIMES * self._known.batch_s)
 
     @property
     def is_looking(self) -> bool:
