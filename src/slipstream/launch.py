@@ -6,12 +6,15 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Literal
 
 from slipstream.errors import UsageError
+from slipstream.patches import Patches
 from slipstream.tracebacks import hide_own_frames
+from slipstream.warned import blame_the_script
 
 
 class WindowEnded(BaseException):
@@ -40,15 +43,22 @@ class Ran:
     exit_code: int = 0
 
 
-def parse_target(arguments: Sequence[str], command: str) -> Target:
-    """Of what stands behind the options: `script.py ARGS` or `-m module ARGS`."""
+def parse_target(arguments: Sequence[str], command: str, options: Sequence[str] = ()) -> Target:
+    """Of what stands behind the options: `script.py ARGS` or `-m module ARGS`. Where there is an
+    option that nobody knows, `options` are those that there are.
+    """
     if not arguments:
         raise UsageError(f"Give the script to run: slipstream {command} train.py ARGS.")
     if arguments[0] == "-m":
         if len(arguments) < 2:
             raise UsageError("Behind -m stands the name of a module.")
         return Target(arguments[1], tuple(arguments[2:]), is_module=True)
-    return Target(arguments[0], tuple(arguments[1:]))
+    name = arguments[0]
+    if name.startswith("-") and not Path(name).exists():
+        close = get_close_matches(name.partition("=")[0], options, 1)
+        hint = f"Did you mean {close[0]}?" if close else f"slipstream {command} --help lists all."
+        raise UsageError(f"There is no option {name}. {hint}")
+    return Target(name, tuple(arguments[1:]))
 
 
 def check_target(target: Target) -> None:
@@ -65,12 +75,15 @@ def run_target(target: Target, at_end: Callable[[Ran], None] = lambda ran: None)
     arguments, path = sys.argv[:], sys.path[:]
     process = os.getpid()
     main = sys.modules["__main__"]
+    patches = Patches()
+    blame_the_script(patches)
     try:
         ran = _end_of(target, code)
         if os.getpid() != process:
             sys.exit(ran.exit_code)  # a child that the script has forked: nobody waits for more
         at_end(ran)
     finally:
+        patches.undo()
         sys.argv[:], sys.path[:] = arguments, path
         sys.modules["__main__"] = main
     return ran

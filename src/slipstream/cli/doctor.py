@@ -77,7 +77,7 @@ def doctor(
     from slipstream.doctor.text import print_report
     from slipstream.launch import parse_target
 
-    target = parse_target([*(script or ()), *context.args], "doctor")
+    target = parse_target([*(script or ()), *context.args], "doctor", _options_of(context))
     least_seconds = 0.0
     if steps is None and seconds is None and not full:
         steps, seconds, least_seconds = _STEPS, _SECONDS, _LEAST_SECONDS
@@ -96,15 +96,19 @@ def doctor(
 
     def write(launched: Launched) -> int:
         report = make_report(launched.capture)
-        if not rank:
-            print_report(report, console, page=str(html))
+        failure = None
+        # Files first: who looks at the first lines of the screen may close it.
         try:
             json_path.write_text(json.dumps(report, indent=1) + "\n")
             if capture_path is not None:
                 save_capture(launched.capture, capture_path)
             write_page(page_of(launched.capture, report), html_path)
         except OSError as error:
-            raise UsageError(f"The report could not be written: {error}.") from None
+            failure = UsageError(f"The report could not be written: {error}.")
+        if not rank:
+            print_report(report, console, page=str(html))
+        if failure is not None:
+            raise failure
         return launched.exit_code or int(check and bool(report["findings"]))
 
     launched = launch(
@@ -124,6 +128,10 @@ def doctor(
         os._exit(exit_code)
     if exit_code:
         raise typer.Exit(exit_code)
+
+
+def _options_of(context: typer.Context) -> list[str]:
+    return [name for parameter in context.command.params for name in parameter.opts]
 
 
 def _of_rank(path: Path, rank: int) -> Path:

@@ -57,7 +57,8 @@ def run(
     from slipstream.run.launch import run as run_fixed
 
     console = Console(stderr=True, highlight=False)
-    target = parse_target(context.args, "run")
+    options = [name for parameter in context.command.params for name in parameter.opts]
+    target = parse_target(context.args, "run", options)
     wish = Wish(allow, _names(only), _names(skip))
     folder = Path.cwd()
     if diff and int(os.environ.get("WORLD_SIZE", "1")) > 1:

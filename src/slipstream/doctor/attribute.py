@@ -34,6 +34,7 @@ from slipstream.doctor.capture import (
     Process,
     Span,
 )
+from slipstream.doctor.learning import evaluation_passes
 
 LOADING, EVALUATION, UNATTRIBUTED = "loading", "evaluation", "unattributed"
 PARTS = {
@@ -114,12 +115,11 @@ def attribute(capture: Capture) -> Attribution:
     """All that the rules want to know."""
     spans = sorted(capture.spans, key=lambda span: (span.start, -span.end))
     loop = loop_loader(spans)
-    steps = (
-        _steps_of(spans, loop, capture.clock) if loop is not None else _steps_of_optimizer(spans)
-    )
+    judged = {id(span) for span in evaluation_passes(capture, spans)}
+    steps = [] if loop is None else _steps_of(spans, loop, capture.clock, judged)
     if not steps:
         # One batch for ever, or iterators of one loader by turns: the optimizer's steps are seen.
-        loop, steps = None, _steps_of_optimizer(spans)
+        loop, steps = None, _steps_of_optimizer(spans, judged)
     steps = _warm(steps)
     count = max(1, len(steps))
     step_ms = sum(step.end - step.start for step in steps) * _MS / count
@@ -182,22 +182,24 @@ def loop_loader(spans: Sequence[Span]) -> int | None:
     return found.most_common(1)[0][0] if found else None
 
 
-def _steps_of(spans: Sequence[Span], loop: int, clock: str) -> list[Step]:
+def _steps_of(spans: Sequence[Span], loop: int, clock: str, judged: set[int]) -> list[Step]:
     given = [s for s in spans if s.kind == NEXT and s.detail[0] == loop]
     steps = []
     for before, after in itertools.pairwise(given):
         # The last batch of an epoch is followed by its end, which may stop workers: no step.
         if before.detail[1] == after.detail[1] and min(before.detail[2], after.detail[2]) >= 0:
-            steps.append(_step_between(spans, before, after, loop, clock))
+            steps.append(_step_between(spans, before, after, loop, clock, judged))
     return steps
 
 
 def _step_between(
-    spans: Sequence[Span], before: Span, after: Span, loop: int | None, clock: str
-) -> Step:
+    spans: Sequence[Span], before: Span, after: Span, loop: int | None, clock: str,
+    judged: set[int],
+) -> Step:  # fmt: skip
     inside = [s for s in _between(spans, before.end, after.end) if s is not before]
     start, end = _times(before, clock)[1], _times(after, clock)[1]
-    return Step(start, end, (before.end, after.end), _parts_of(inside, loop, clock), tuple(inside))
+    parts = _parts_of(inside, loop, clock, judged)
+    return Step(start, end, (before.end, after.end), parts, tuple(inside))
 
 
 def _between(spans: Sequence[Span], start: int, end: int) -> list[Span]:
@@ -206,10 +208,14 @@ def _between(spans: Sequence[Span], start: int, end: int) -> list[Span]:
     return list(spans[first:last])
 
 
-def _parts_of(inside: Sequence[Span], loop: int | None, clock: str) -> dict[str, int]:
-    """Own times of the spans, by part; whatever serves another loader is evaluation."""
+def _parts_of(
+    inside: Sequence[Span], loop: int | None, clock: str, judged: set[int]
+) -> dict[str, int]:
+    """Own times of the spans, by part; whatever serves another loader is evaluation, and so are
+    passes that are `judged`.
+    """
     parts: Counter[str] = Counter()
-    stack: list[tuple[Span, int, int]] = []
+    stack: list[tuple[Span, str]] = []
     evaluated = _evaluations(inside, loop)
     for start, end in ((s.start, s.end) for s in evaluated):
         parts[EVALUATION] += end - start
@@ -219,10 +225,11 @@ def _parts_of(inside: Sequence[Span], loop: int | None, clock: str) -> dict[str,
         start, end = _times(span, clock)
         while stack and stack[-1][0].end <= span.start:
             stack.pop()
-        parts[PARTS[span.kind]] += end - start
+        part = EVALUATION if id(span) in judged else PARTS[span.kind]
+        parts[part] += end - start
         if stack:
-            parts[PARTS[stack[-1][0].kind]] -= end - start
-        stack.append((span, start, end))
+            parts[stack[-1][1]] -= end - start
+        stack.append((span, part))
     return {name: max(0, time) for name, time in parts.items()}
 
 
@@ -240,12 +247,15 @@ def _evaluations(inside: Sequence[Span], loop: int | None) -> list[Span]:
     return found + list(open_at.values())
 
 
-def _steps_of_optimizer(spans: Sequence[Span]) -> list[Step]:
-    """Of a loop without a loader that is known: from the end of one optimizer step to the next."""
+def _steps_of_optimizer(spans: Sequence[Span], judged: set[int]) -> list[Step]:
+    """Of a loop without a loader that is known: from the end of one optimizer step to the next. Of
+    several optimizers, the one with the most steps.
+    """
     ends = [span for span in spans if span.kind == OPTIMIZER]
+    most = Counter(span.detail for span in ends).most_common(1)
     return [
-        _step_between(spans, before, after, None, "host")
-        for before, after in itertools.pairwise(ends)
+        _step_between(spans, before, after, None, "host", judged)
+        for before, after in itertools.pairwise(s for s in ends if s.detail == most[0][0])
     ]
 
 

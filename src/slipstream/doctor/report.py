@@ -141,6 +141,8 @@ def _notes(case: Case) -> list[str]:
     capture, steps = case.capture, len(case.attribution.steps)
     if capture.ended == "interrupted" and steps:
         found.append("The script was interrupted: this is what was seen until then.")
+    if capture.ended == "error" and steps:
+        found.append("The script failed: this is what was seen until then.")
     if 0 < steps < _FEW_STEPS:
         found.append(f"Only {steps} steps were seen: times are rough, and shares may be others.")
     if words := crowded(capture.settings.get("used")):

@@ -349,7 +349,7 @@ class LoopHooks:
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._steps and self._trace.is_loops_thread:
             self._steps.pop().__exit__(None, None, None)
-            self._session.after_step()
+            self._session.after_step(id(optimizer))
 
     def _on_garbage(self, phase: str, info: dict[str, int]) -> None:
         trace = self._trace

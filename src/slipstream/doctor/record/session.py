@@ -5,6 +5,7 @@ import datetime
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ class Session:
         self._loop_hooks = LoopHooks(self)
         self.threads = ThreadHooks(self)
         self._batches: dict[int, int] = {}
-        self._optimizer_steps = self._steps_without_batch = self._ends = 0
+        self._optimizer_steps: Counter[int] = Counter()  # of each
+        self._steps_without_batch = self._ends = 0
         self._first: int | None = None
         self._first_cpu = self._latest = self._latest_cpu = self._first_sampled = 0
         self._first_own = 0
@@ -212,7 +214,7 @@ class Session:
     @property
     def steps_seen(self) -> int:
         """Of the optimizers of the thread that is watched."""
-        return self._optimizer_steps
+        return max(self._optimizer_steps.values(), default=0)
 
     # Of the hooks
 
@@ -222,7 +224,8 @@ class Session:
         self.log.follow()
         self._sampler.follow()
         self._batches.clear()
-        self._optimizer_steps = self._steps_without_batch = 0
+        self._optimizer_steps.clear()
+        self._steps_without_batch = 0
         self._first = None
 
     def before_batch(self) -> None:
@@ -302,12 +305,12 @@ class Session:
         if self.on_batch is not None:
             self.on_batch()
 
-    def after_step(self) -> None:
-        """The optimizer has ended a step."""
+    def after_step(self, optimizer: int) -> None:
+        """The optimizer with this number has ended a step."""
         if self._first is None:
             self._first = time.perf_counter_ns()
             self._count_others()
-        self._optimizer_steps += 1
+        self._optimizer_steps[optimizer] += 1
         self._steps_without_batch += 1
 
     def _count_others(self) -> None:
@@ -329,7 +332,7 @@ class Session:
     def _is_over(self) -> bool:
         if self._first is None:
             return False
-        seen = max(max(self._batches.values(), default=0), self._optimizer_steps)
+        seen = max((*self._batches.values(), self.steps_seen))
         seconds = (time.perf_counter_ns() - self._first) * 1e-9
         is_long = self._seconds is not None and seconds >= self._seconds
         is_enough = self._steps is not None and seen >= self._steps + _WARM_UP

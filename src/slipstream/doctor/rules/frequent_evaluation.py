@@ -25,7 +25,8 @@ def find(case: Case) -> list[Finding]:
         and not any(start <= entry.span.start < end for start, end in evaluations(case))
         and any(step.host[0] <= entry.span.start < step.host[1] for step in steps)
     ]  # fmt: skip
-    inside = inside_ms(case) + sum(entry.ms for entry in own) / len(steps)
+    # Without gradients, it is a part of the step already.
+    inside = inside_ms(case) + sum(entry.ms for entry in own if entry.with_grad) / len(steps)
     since = steps[0].host[0]
     total_ms = sum(step.end - step.start for step in steps) * 1e-6
     whole_ms = sum(max(0, end - max(start, since)) for start, end in evaluations(case)) * 1e-6

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.doctor.attribute import EVALUATION
-from slipstream.doctor.capture import BACKWARD, FORWARD, NEXT, OPTIMIZER, START, Span
+from slipstream.doctor.capture import NEXT, START, Span
+from slipstream.doctor.learning import forward_passes
 from slipstream.doctor.rules.case import Case
 
 _STEADY_SHAPES = 3
@@ -29,25 +30,15 @@ class Pass:
 
 def passes(case: Case) -> list[Pass]:
     """All of the window, in order, without the first steps."""
-    spans = [
-        span
-        for span in sorted(case.capture.spans, key=lambda span: span.start)
-        if span.kind in (FORWARD, BACKWARD, NEXT, OPTIMIZER)
-    ]
+    spans = sorted(case.capture.spans, key=lambda span: span.start)
     steps = case.attribution.steps
     since = steps[0].host[0] if steps else 0
-    found = []
-    learns = False
-    # From the end: what follows is known then.
-    for span in reversed(spans):
-        if span.kind in (NEXT, OPTIMIZER):
-            learns = False
-        elif span.kind == BACKWARD:
-            learns = True
-        elif span.start >= since and span.detail:
-            model, training, with_grad = span.detail[:3]
-            found.append(Pass(span, model, training, with_grad, learns))
-    return found[::-1]
+    return [
+        Pass(span, model, training, with_grad, learns)
+        for span, learns in forward_passes(spans)
+        if span.start >= since
+        for model, training, with_grad in [span.detail[:3]]
+    ]
 
 
 def facts_of(case: Case, model: int) -> dict[str, Any]:
