@@ -4,6 +4,7 @@ import pytest
 
 from slipstream.doctor.attribute import attribute
 from slipstream.doctor.capture import Capture, Loader, Process, Span, StageTimes
+from slipstream.doctor.learning import forward_passes
 
 MS = 1_000_000
 
@@ -162,3 +163,61 @@ def test_what_workers_take() -> None:
     assert found.blocked_ms == pytest.approx(10)
     assert found.stages == pytest.approx({"dataset": 16, "collate": 3})
     assert found.samples == 8
+
+
+def loop_with_validation(*, without_gradients: bool, training: bool = False) -> Clock:
+    """Without a loader, as scripts do that draw their batches by hand."""
+    clock = Clock()
+    for number in range(12):
+        if number % 3 == 0:
+            for _ in range(6):
+                clock.add("forward", 5, [0, training, not without_gradients])
+        clock.add("forward", 2, [0, True, True])
+        clock.add("backward", 3)
+        clock.add("optimizer", 1, 7)
+    return clock
+
+
+LEARNS = {"models": [{"with_gradient": 4}]}
+
+
+def test_validation_by_hand_is_evaluation() -> None:
+    spans = loop_with_validation(without_gradients=True).spans
+    found = attribute(capture_of(spans, loaders=[], model=LEARNS))
+    assert found.parts["evaluation"] == pytest.approx(7.5)
+    assert found.parts["forward"] == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("spans", "model"),
+    [
+        # Another model's, such as a teacher's.
+        (loop_with_validation(without_gradients=True).spans, {"models": [{"with_gradient": 0}]}),
+        (loop_with_validation(without_gradients=False).spans, LEARNS),
+        (loop_with_validation(without_gradients=True, training=True).spans, LEARNS),
+    ],
+)
+def test_other_passes_are_not(spans: list[Span], model: dict[str, object]) -> None:
+    found = attribute(capture_of(spans, loaders=[], model=model))
+    assert "evaluation" not in found.parts
+
+
+def test_which_passes_are_learned_from() -> None:
+    clock = Clock()
+    for detail in ([0, False, True], [0, True, True], [1, False, True], [0, True, False]):
+        clock.add("forward", 1, detail)
+    clock.add("backward", 1)
+    clock.add("forward", 1, [0, True, True])
+    assert [learns for _, learns in forward_passes(clock.spans)] == [
+        False, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_two_optimizers_make_one_step() -> None:
+    clock = Clock()
+    for _ in range(12):
+        for optimizer in (7, 8):
+            clock.add("forward", 2)
+            clock.add("backward", 3)
+            clock.add("optimizer", 1, optimizer)
+    assert attribute(capture_of(clock.spans, loaders=[])).step_ms == pytest.approx(12)

@@ -126,6 +126,8 @@ def test_modules(tmp_path: Path) -> None:
         (("missing.py",), "Cannot read the script missing.py"),
         (("broken.py",), "broken.py is no Python script"),
         (("--full", "--examine", "loop.py"), "--full lets the script go on"),
+        (("--step", "9", "loop.py"), "There is no option --step. Did you mean --steps?"),
+        (("--colour", "loop.py"), "slipstream doctor --help lists all"),
     ],
 )
 def test_what_cannot_be_run(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -161,6 +163,54 @@ def test_the_ladder(tmp_path: Path) -> None:
     steps = done.stdout.count("step")
     assert steps <= 10 + 6
     assert len((tmp_path / "log.txt").read_text()) == steps
+
+
+def test_the_ladder_needs_more_than_an_epoch(tmp_path: Path) -> None:
+    write(tmp_path, {"num_workers": 0})
+    text = (tmp_path / "loop.py").read_text().replace("3200", "100").replace("0.001", "0.002")
+    text = text.replace("in DataLoader(Slow(), 8, **options)", "in forever(DataLoader(Slow(), 8))")
+    endless = "\ndef forever(loader):\n    while True: yield from loader\n"
+    (tmp_path / "loop.py").write_text(text.replace("\nif __name__", f"{endless}\nif __name__"))
+    done = doctor(tmp_path, "--steps", "10", "--examine", "loop.py")
+    assert done.returncode == 0, done.stderr
+    ladder = {rung["name"]: rung["ms"] for rung in report_of(tmp_path)["ladder"]}
+    assert ladder["collate and hand-over"] < 8 < ladder["the same samples again"]
+
+
+def test_warnings_name_the_script(tmp_path: Path) -> None:
+    (tmp_path / "warns.py").write_text(
+        "import torch, warnings\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "for _ in range(3):\n"
+        "    loss = model(torch.ones(2)).sum()\n"
+        "    loss.backward()\n"
+        "    float(loss)\n"
+        "warnings.warn('own')\n"
+    )
+    done = doctor(tmp_path, "warns.py")
+    assert f"{tmp_path}/warns.py:6: UserWarning: Converting a tensor" in done.stderr
+    assert f"{tmp_path}/warns.py:7: UserWarning: own" in done.stderr
+    assert "slipstream/doctor" not in done.stderr
+
+
+def test_the_report_is_there_though_nobody_reads_the_screen(tmp_path: Path) -> None:
+    write(tmp_path, {"num_workers": 0})
+    command = f"'{sys.executable}' -m slipstream doctor --steps 5 loop.py 2>&1 | head -n 1"
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True, timeout=100)
+    assert report_of(tmp_path)["step_ms"] > 0
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_script_that_fails_is_said_to(tmp_path: Path) -> None:
+    write(tmp_path, {"num_workers": 0})
+    text = (tmp_path / "loop.py").read_text()
+    failing = "        optimizer.step()\n        assert 64 not in index, 'mine'\n"
+    text = text.replace("i % 2", "i % 2, i").replace("x, y in", "x, y, index in")
+    (tmp_path / "loop.py").write_text(text.replace("        optimizer.step()\n", failing))
+    done = doctor(tmp_path, "loop.py")
+    assert done.returncode == 1
+    assert "AssertionError: mine" in done.stderr
+    assert "The script failed: this is what was seen until then." in report_of(tmp_path)["notes"]
 
 
 def test_check(tmp_path: Path) -> None:

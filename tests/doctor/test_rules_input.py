@@ -2,11 +2,12 @@
 
 import pytest
 
-from slipstream.doctor.capture import NEXT, Line
-from slipstream.doctor.finding import Finding
+from slipstream.doctor.capture import FORWARD, NEXT, Line
+from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules import (
     cold_reads,
     copy_on_write,
+    crowded_cores,
     large_transfer,
     library_threads,
     loader_recreated,
@@ -44,6 +45,41 @@ class TestWorkers:
             wait_ms=24, stages={"dataset": (24, 1)}, loader=made_loader(workers=0, prefetch=None)
         )
         assert cost(no_workers.find(case)) == pytest.approx(24, rel=0.02)
+
+    def test_workers_gain_less_where_the_model_has_the_cores(self) -> None:
+        def gain(loop_cores: float) -> Gain:
+            case = made_case(
+                wait_ms=24, rest_ms=40, stages={"dataset": (24, 24)}, cores=2,
+                loader=made_loader(workers=0, prefetch=None),
+            )  # fmt: skip
+            case.capture.settings["loop_cores"] = loop_cores
+            (found,) = no_workers.find(case)
+            assert found.gain is not None
+            return found.gain
+
+        alone, crowded = gain(1.0), gain(2.0)
+        assert alone.low_ms == pytest.approx(23, abs=1)
+        assert crowded.low_ms < 12 < crowded.high_ms < 16
+
+    def test_workers_that_compute_slow_the_model_down(self) -> None:
+        def found(alone_ms: float, own: float, others: float = 0.0) -> list[Finding]:
+            case = made_case(wait_ms=1, rest_ms=60, stages={"dataset": (80, 40)}, cores=2)
+            capture = case.capture
+            for span in capture.spans:
+                if span.kind == FORWARD:
+                    span.detail = [0, True, True]
+            capture.settings["used"] = {"own": own, "others": others, "cores": 2.0}
+            times = [alone_ms] * 5
+            capture.replays.append(
+                {"name": "alone", "model": 0, "now_ms": times, "then_ms": times}
+            )  # fmt: skip
+            return crowded_cores.find(case)
+
+        assert cost(found(25, 1.95)) == pytest.approx(35)
+        assert cost(found(5, 1.95)) == pytest.approx(40)  # no more than workers compute
+        assert found(52, 1.95) == []  # caches
+        assert found(25, 1.4) == []  # there are cores for all
+        assert cost(found(25, 1.3, 0.6)) == pytest.approx(35 * 40 / (40 + 0.6 * 61), rel=0.02)
 
     def test_data_in_memory_needs_no_workers(self) -> None:
         case = made_case(

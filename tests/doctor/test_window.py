@@ -50,3 +50,21 @@ def test_nor_are_they_for_ever(every: int, is_seen: bool) -> None:
     session = Session("sums", steps=None, seconds=0.01)
     assert 0 < train(session, every) < 1000
     assert any(span.kind == OPTIMIZER for span in session.stop("window").spans) == is_seen
+
+
+def test_two_optimizers_do_not_make_a_window_shorter() -> None:
+    session = Session("adversaries", steps=20, seconds=100.0)
+    model = torch.nn.Linear(4, 1)
+    session.start()
+    both = [torch.optim.SGD(model.parameters(), 0.1) for _ in range(2)]
+    batches = 0
+    try:
+        for x in DataLoader(torch.ones(400, 4), 4):  # type: ignore[arg-type]
+            for optimizer in both:
+                model(x).sum().backward()
+                optimizer.step()
+            batches += 1
+    except WindowEnded:
+        pass
+    session.stop("window")
+    assert batches == 25

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,8 @@ class LoaderHooks:
         self._starting: Loader | None = None
         self.own_ns = 0  # that the loop waited for the hooks of its batches
         self._inside = False
+        self._climbing: int | None = None  # the loader of which a further epoch begins
+        self._samples: defaultdict[int, dict[str, Any]] = defaultdict(dict)  # for its ladder
         self._last: dict[int, Any] = {}
         self._loader_of: MutableMapping[Any, Any] = WeakIdKeyDictionary()
         self._again: MutableMapping[Any, Any] = WeakIdKeyDictionary()
@@ -166,7 +169,11 @@ class LoaderHooks:
         try:
             return original(self._again.get(iterator, iterator))
         except StopIteration:
-            self._again[iterator] = iter(self._loader_of[iterator])
+            self._climbing = loader
+            try:
+                self._again[iterator] = iter(self._loader_of[iterator])
+            finally:
+                self._climbing = None
             return original(self._again[iterator])
 
     def _run_delay(self) -> int | None:
@@ -195,6 +202,8 @@ class LoaderHooks:
     def _wrap_create(self, original: Any) -> Any:
         def create(*args: Any) -> Any:
             fetcher = original(*args)
+            if self._climbing is not None:
+                return obey(fetcher, self._session.rungs, self._samples[self._climbing])
             if self._starting is None or self._session.is_light or not self._trace.is_here:
                 return fetcher
             process = Process(os.getpid(), self._starting.id, None, time.perf_counter_ns())
@@ -203,7 +212,8 @@ class LoaderHooks:
             reading = Reading(process, self._session.log, opened=self._session.own)
             self._let_go_of_old_batches()
             self.readings.append(reading)
-            timed = obey(time_fetcher(fetcher, reading), self._session.rungs)
+            kept = self._samples[self._starting.id] if self._session.examines else {}
+            timed = obey(time_fetcher(fetcher, reading), self._session.rungs, kept)
             timed.fetch = self._as_span(FETCH, timed.fetch)
             timed.collate_fn = self._as_span(COLLATE, timed.collate_fn)
             return timed

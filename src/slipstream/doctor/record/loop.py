@@ -73,6 +73,11 @@ class LoopHooks:
         self._graphs: deque[weakref.ref[Any]] = deque(maxlen=200)
         self._backwards = 0
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether loaders have started any."""
+        return self._session.has_workers
+
     def install(self) -> None:
         """Replace what is hooked; `Session` puts it back."""
         trace, replace = self._trace, self._session.patches.replace

@@ -119,6 +119,8 @@ def _trained(number: int, module: Any, given: Any, hooks: "LoopHooks") -> Iterat
     facts = hooks.models.found[number]
     about = {"model": number}
     now = training_pass(copy.deepcopy(module).train(), given)
+    if hooks.has_workers and next(module.parameters()).device.type == "cpu":
+        yield "alone", now, now, about
     if facts["modes"][mode_name(True, True)]["anomaly"]:
         yield from _on_a_stack(number, copy.deepcopy(module).train(), given, hooks)
     if any(call.what == "zero_grad(set_to_none=False)" for call in hooks.calls):

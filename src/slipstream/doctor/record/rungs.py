@@ -29,13 +29,14 @@ class Rungs:
         self._map[0] = rung
 
 
-def obey(fetcher: Any, rungs: Rungs) -> Any:
-    """torch's fetcher, which gives batches of samples that it had before when it is told so."""
+def obey(fetcher: Any, rungs: Rungs, kept: dict[str, Any]) -> Any:
+    """torch's fetcher, which gives batches of samples that it had before when it is told so.
+    Fetchers of one loader may share what is `kept`.
+    """
     fetch, collate = fetcher.fetch, fetcher.collate_fn
-    kept: dict[str, Any] = {}
 
     def keep(samples: Any) -> Any:
-        kept["samples"] = samples
+        _keep(kept, "samples", samples)
         return collate(samples)
 
     def fetch_some(index: Any) -> Any:
@@ -44,11 +45,18 @@ def obey(fetcher: Any, rungs: Rungs) -> Any:
             return collate(kept["samples"])
         if rung == SAME_SAMPLES and kept.get("index") is not None:
             return fetch(kept["index"])
-        kept["index"] = index
+        _keep(kept, "index", index)
         return fetch(index)
 
     fetcher.fetch, fetcher.collate_fn = fetch_some, keep
     return fetcher
+
+
+def _keep(kept: dict[str, Any], name: str, given: Any) -> None:
+    """Unless it is less than there was: the last batch of an epoch may be."""
+    before = kept.get(name)
+    if not isinstance(before, list) or not isinstance(given, list) or len(given) >= len(before):
+        kept[name] = given
 
 
 def evict(path: str) -> None:

@@ -216,6 +216,11 @@ class Session:
         """Of the optimizers of the thread that is watched."""
         return max(self._optimizer_steps.values(), default=0)
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether loaders have started any."""
+        return bool(self._loader_hooks.worker_pids)
+
     # Of the hooks
 
     def follow(self) -> None:

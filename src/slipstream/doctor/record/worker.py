@@ -55,7 +55,7 @@ def worker_loop(*args: Any, **kwargs: Any) -> None:
     def create_timed(*given: Any) -> Any:
         fetcher = create(*given)  # type: ignore[no-untyped-call]
         process.ready = process.ready or time.perf_counter_ns()
-        return obey(time_fetcher(fetcher, reading), rungs)
+        return obey(time_fetcher(fetcher, reading), rungs, {})
 
     _DatasetKind.create_fetcher = staticmethod(create_timed)  # type: ignore[method-assign]
     reading.sample()

@@ -13,6 +13,7 @@ _MODULES = (
     "too_few_workers",
     "too_many_workers",
     "library_threads",
+    "crowded_cores",
     "quota_ignored",
     "workers_restarted",
     "loader_recreated",

@@ -16,6 +16,9 @@ HEALTHY = "samples are read while the model works"
 _HAND_OVER_MS = 0.5
 _HAND_OVER_BYTES_PER_MS = 2e6
 _LEAST_MS, _LEAST_SHARE = 3.0, 0.40  # of samples that lie in memory
+_FULL = 0.9  # of the cores
+# Of what is simulated: threads that wait for each other lose more than their turn.
+_CROWDED = (0.7, 1.2)
 
 
 def find(case: Case) -> list[Finding]:
@@ -31,9 +34,6 @@ def find(case: Case) -> list[Finding]:
     hand_over = _HAND_OVER_MS + (loading.loader.batch_bytes or 0) / _HAND_OVER_BYTES_PER_MS
     if not is_worth(case, cost) or cost < 3 * hand_over:
         return []
-    # With enough workers and cores only the hand-over is left.
-    best = max(0.0, cost - hand_over)
-    least = min(best, max(0.0, case.step_ms - _step_with_workers(case, hand_over)))
     stage = max(loading.stages, key=lambda name: loading.stages[name], default="")
     line = where_of(case, stage)
     return [
@@ -47,16 +47,23 @@ def find(case: Case) -> list[Finding]:
             cost_ms=cost,
             fix="Read ahead in workers: DataLoader(..., num_workers=N), or slipstream.Loader.",
             fix_class="N",
-            gain=Gain(least, best, "simulated"),
+            gain=_gain(case, hand_over),
             places=() if line is None else (line,),
         )
     ]
 
 
-def _step_with_workers(case: Case, hand_over_ms: float) -> float:
-    """A step where as many as there are cores read ahead, and the loop needs these cores, too."""
+def _gain(case: Case, hand_over_ms: float) -> Gain:
+    """With enough workers and cores only the hand-over is left; where the loop needs the cores,
+    too, that is not to be had.
+    """
+    best = max(0.0, case.waits_ms - hand_over_ms)
     now = pipeline_of(case.capture, case.attribution)
     if now is None:
-        return case.step_ms
+        return Gain(0.0, best, "simulated")
     workers = max(1, min(case.cores, 8))
-    return simulate(replace(now, workers=workers, hand_over_ms=hand_over_ms)).step_ms
+    then = simulate(replace(now, workers=workers, hand_over_ms=hand_over_ms))
+    saved = min(best, max(0.0, case.step_ms - then.step_ms))
+    if then.cores_busy < _FULL:
+        return Gain(saved, best, "simulated")
+    return Gain(_CROWDED[0] * saved, min(best, _CROWDED[1] * saved), "simulated")
