@@ -7,6 +7,7 @@ from rich.table import Table
 from slipstream.run.outcome import FixOutcome, Outcome
 
 _AS_TRIED = 0.8
+_LABEL = 9  # columns
 _STYLES = {"applied": "green", "undone": "red", "skipped": "dim"}
 
 
@@ -22,25 +23,33 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     for state, names, kind, why in _rows(outcome.fixes):
         table.add_row(state, names, kind, escape(why), style=_STYLES[state])
     console.print(table)
-    console.print(f"check    {escape(outcome.checked)}")
+    _print_line("check", outcome.checked, console)
     speed, ceiling = outcome.speed, outcome.ceiling_per_s
     # It is without loading alone: other fixes may lift it.
     if speed and ceiling and speed.after <= ceiling:
-        console.print(
-            f"ceiling  {ceiling:.2f} steps/s if batches came at no cost:"
-            f" {speed.after / ceiling:.0%} of it reached"
+        share = f"{speed.after / ceiling:.0%} of it reached"
+        _print_line(
+            "ceiling", f"{ceiling:.2f} steps/s if batches came at no cost: {share}", console
         )
     if outcome.steps_per_s:
         slower = speed is not None and outcome.steps_per_s < _AS_TRIED * speed.after
         why = ", with all that lies between steps, which trials do not count" if slower else ""
-        console.print(f"this run {outcome.steps_per_s:.2f} steps/s{why}")
+        _print_line("this run", f"{outcome.steps_per_s:.2f} steps/s{why}", console)
     for line in outcome.others:
         console.print(escape(line), style="yellow")
     for line in outcome.warnings:
-        console.print(f"note     {escape(line)}", style="yellow")
+        _print_line("note", line, console, style="yellow")
     if outcome.next:
         console.print(f"next     {escape(outcome.next)}", style="bold", soft_wrap=True)
-        console.print(f"         {escape(outcome.next_why)}")
+        _print_line("", outcome.next_why, console)
+
+
+def _print_line(label: str, text: str, console: Console, *, style: str = "") -> None:
+    table = Table.grid()
+    table.add_column(width=_LABEL)
+    table.add_column(overflow="fold")
+    table.add_row(label, escape(text), style=style)
+    console.print(table)
 
 
 def _rows(fixes: list[FixOutcome]) -> list[tuple[str, str, str, str]]:
@@ -49,7 +58,7 @@ def _rows(fixes: list[FixOutcome]) -> list[tuple[str, str, str, str]]:
     for fix in sorted(fixes, key=lambda fix: list(_STYLES).index(fix.state)):
         why = "; ".join([fix.why, *fix.notes])
         rows.setdefault((fix.state, fix.kind, why), []).append(fix.name)
-    return [(state, ", ".join(names), kind, why) for (state, kind, why), names in rows.items()]
+    return [(state, ",\n".join(names), kind, why) for (state, kind, why), names in rows.items()]
 
 
 def _headline(outcome: Outcome) -> str:
