@@ -393,3 +393,26 @@ for value in ("ieee", "tf32"):
 """
     if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
         subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("make", [adamw, sgd])
+def test_a_checkpoint_of_another_layout_is_laid_out_anew(make: Any) -> None:
+    def trained(update: str, channels_last: bool, state: Any = None) -> Any:
+        torch.manual_seed(0)
+        model = torch.nn.Conv2d(3, 4, 3)
+        optimizer = make(model)
+        step = TrainStep(
+            model, optimizer, lambda model, x: model(x).square().mean(), update=update,  # type: ignore[arg-type]
+            channels_last=channels_last,
+        )  # fmt: skip
+        if state is not None:
+            optimizer.load_state_dict(state)
+        for seed in range(3):
+            step(torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(seed)))
+        return model.weight.detach(), optimizer.state_dict()
+
+    _, plain = trained("loop", channels_last=False)
+    expected, _ = trained("loop", channels_last=True, state=copy.deepcopy(plain))
+    found, after = trained("fused", channels_last=True, state=copy.deepcopy(plain))
+    assert after["param_groups"][0]["fused"]
+    assert torch.allclose(found, expected, atol=1e-6)

@@ -13,19 +13,33 @@ _FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 
 def update_by(optimizer: Any, way: str) -> None:
     """Let it update all parameters "fused" in one kernel, by "foreach" over lists of them, or in a
-    "loop". What it has kept so far stays.
+    "loop"; also when it has loaded a checkpoint, which has the way of its own run. What it has kept
+    so far stays.
     """
-    for group in optimizer.param_groups:
-        group["foreach"] = way == "foreach"
-        if "fused" in group:
-            group["fused"] = way == "fused"
-        for parameter in group["params"]:
-            kept = optimizer.state.get(parameter, {})
-            if isinstance(kept.get("step"), torch.Tensor) and not group.get("capturable"):
+
+    def switch(optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            group["foreach"] = way == "foreach"
+            if "fused" in group:
+                group["fused"] = way == "fused"
+            for parameter in group["params"]:
+                lay_out(parameter, optimizer.state.get(parameter, {}), group)
+        if hasattr(optimizer, "_step_supports_amp_scaling"):
+            optimizer._step_supports_amp_scaling = way == "fused"
+
+    def lay_out(parameter: Any, kept: Any, group: Any) -> None:
+        for name, value in kept.items():
+            if not isinstance(value, torch.Tensor):
+                continue
+            if name == "step" and not group.get("capturable"):
                 place = parameter.device if way == "fused" else torch.device("cpu")
-                kept["step"] = kept["step"].to(place, torch.float32)
-    if hasattr(optimizer, "_step_supports_amp_scaling"):
-        optimizer._step_supports_amp_scaling = way == "fused"
+                kept[name] = value.to(place, torch.float32)
+            elif value.shape == parameter.shape and value.stride() != parameter.stride():
+                # A fused update takes that for granted, and is wrong without a word.
+                kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+    switch(optimizer)
+    optimizer.register_load_state_dict_post_hook(switch)
 
 
 def why_not(optimizer: Any, way: str) -> str | None:
