@@ -68,6 +68,7 @@ class TestWorkers:
             for span in capture.spans:
                 if span.kind == FORWARD:
                     span.detail = [0, True, True]
+            capture.model["models"] = [{"with_gradient": 4}]
             capture.settings["used"] = {"own": own, "others": others, "cores": 2.0}
             times = [alone_ms] * 5
             capture.replays.append(

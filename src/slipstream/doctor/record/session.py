@@ -297,8 +297,7 @@ class Session:
         now = time.perf_counter_ns()
         if self._first is None:
             self._first, self._first_cpu = now, time.process_time_ns()
-            self._count_others()
-            self._first_sampled = self._sampler.cpu_ns
+            self._begin_to_count()
         self._latest, self._latest_cpu = now, time.process_time_ns()
         self._steps_without_batch = 0
         self._batches[loader] = self._batches.get(loader, 0) + 1
@@ -314,11 +313,12 @@ class Session:
         """The optimizer with this number has ended a step."""
         if self._first is None:
             self._first = time.perf_counter_ns()
-            self._count_others()
+            self._begin_to_count()
         self._optimizer_steps[optimizer] += 1
         self._steps_without_batch += 1
 
-    def _count_others(self) -> None:
+    def _begin_to_count(self) -> None:
+        self._first_sampled = self._sampler.cpu_ns
         if not self.is_light:
             self._others = Others()
 

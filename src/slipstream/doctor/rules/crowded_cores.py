@@ -4,6 +4,7 @@ import statistics
 from typing import Any
 
 from slipstream.doctor.finding import Finding, Gain
+from slipstream.doctor.learning import is_learned_from
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, where_of
 from slipstream.doctor.rules.passes import learning_ms, passes
@@ -60,8 +61,14 @@ def _alone_ms(case: Case) -> float | None:
     if len(found) != 1 or not steps:
         return None
     start, end = steps[0].host[0], steps[-1].host[1]
-    learned = [p for p in passes(case) if p.learns and start <= p.span.start < end]
-    if {p.model for p in learned} != {found[0]["model"]}:
+    learned = [
+        each
+        for each in passes(case)
+        if each.learns
+        and start <= each.span.start < end
+        and is_learned_from(case.capture, each.model)  # and no module that is a loss
+    ]
+    if {each.model for each in learned} != {found[0]["model"]}:
         return None
     if not _ONE[0] <= len(learned) / len(steps) <= _ONE[1]:
         return None
