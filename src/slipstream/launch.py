@@ -67,9 +67,13 @@ def check_target(target: Target) -> None:
         _compiled(Path(target.name))
 
 
-def run_target(target: Target, at_end: Callable[[Ran], None] = lambda ran: None) -> Ran:
+def run_target(
+    target: Target, at_end: Callable[[Ran], None] = lambda ran: None, *,
+    tells_interrupts: bool = False,
+) -> Ran:  # fmt: skip
     """Run it as the main program; whatever it raises ends here. `at_end` is called while its module
-    is still the main one. In children that it forks and lets run to the end, this exits.
+    is still the main one. In children that it forks and lets run to the end, this exits. Where it
+    `tells_interrupts`, these have a traceback, too.
     """
     code = None if target.is_module else _compiled(Path(target.name))
     arguments, path = sys.argv[:], sys.path[:]
@@ -78,7 +82,7 @@ def run_target(target: Target, at_end: Callable[[Ran], None] = lambda ran: None)
     patches = Patches()
     blame_the_script(patches)
     try:
-        ran = _end_of(target, code)
+        ran = _end_of(target, code, tells_interrupts)
         if os.getpid() != process:
             sys.exit(ran.exit_code)  # a child that the script has forked: nobody waits for more
         at_end(ran)
@@ -89,14 +93,16 @@ def run_target(target: Target, at_end: Callable[[Ran], None] = lambda ran: None)
     return ran
 
 
-def _end_of(target: Target, code: CodeType | None) -> Ran:
+def _end_of(target: Target, code: CodeType | None, tells_interrupts: bool) -> Ran:
     try:
         _run(target, code)
     except WindowEnded:
         return Ran("window")
     except SystemExit as leaving:
         return Ran("script", _exit_code(leaving))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if tells_interrupts:
+            _print_own_traceback(error)
         return Ran("interrupted", 130)
     except BaseException as error:
         _print_own_traceback(error)

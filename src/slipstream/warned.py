@@ -19,9 +19,7 @@ def blame_the_script(patches: Patches) -> None:
     def wrap(original: Any) -> Any:
         def show(message: Any) -> None:
             if message.filename.startswith(_OWN):
-                frame: FrameType | None = sys._getframe(1)
-                while frame is not None and frame.f_code.co_filename.startswith(_OWN):
-                    frame = frame.f_back
+                frame = _caller(_caller(sys._getframe(1), ours=True), ours=False)
                 if frame is not None:
                     message.filename, message.lineno = frame.f_code.co_filename, frame.f_lineno
             original(message)
@@ -30,3 +28,10 @@ def blame_the_script(patches: Patches) -> None:
 
     if hasattr(warnings, "_showwarnmsg"):
         patches.replace(warnings, "_showwarnmsg", wrap)
+
+
+def _caller(frame: FrameType | None, *, ours: bool) -> FrameType | None:
+    """The first one from here outwards that is ours, or the script's."""
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN) is not ours:
+        frame = frame.f_back
+    return frame

@@ -19,14 +19,16 @@ _SHARES = {
 }  # fmt: skip
 
 
-def screen(width: int = 80, page: str | None = None, **changes: Any) -> list[str]:
+def screen(
+    width: int = 80, page: str | None = None, arguments: tuple[str, ...] = (), **changes: Any
+) -> list[str]:
     """The lines of a terminal without colours."""
     made = {**report(_STEP_MS, parts=_SHARES, ladder=[], storage=[]), **changes}
     out = io.StringIO()
     plain = Console(
         file=out, width=width, highlight=False, force_terminal=False, color_system=None
     )  # whatever FORCE_COLOR says where the tests run
-    print_report(made, plain, page=page)
+    print_report(made, plain, page=page, arguments=arguments)
     return out.getvalue().splitlines()
 
 
@@ -120,6 +122,12 @@ def test_the_next_command_is_the_first_findings_own() -> None:
     assert next_line(None, "slipstream run --only b t.py") == ["Next: slipstream run train.py"]
     assert next_line(None, None) == []
     assert next_line() == []
+
+
+def test_the_next_command_has_the_scripts_arguments() -> None:
+    found = [named("rule", next="slipstream run --only a t.py")]
+    lines = screen(findings=found, arguments=("--epochs", "2", "--name", "my run"))
+    assert "Next: slipstream run --only a t.py --epochs 2 --name 'my run'" in lines
 
 
 def test_a_command_stays_on_its_line_to_be_copied() -> None:

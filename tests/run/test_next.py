@@ -96,3 +96,15 @@ def test_fixes_that_are_skipped_for_the_same_reason_share_a_row() -> None:
     said = console.export_text()
     assert "tf32," in said and "autocast" in said and said.count("not faster") == 1
     assert "this run 60.00 steps/s, with all that lies between steps" in said
+
+
+def test_a_slow_down_that_nobody_believes_is_no_headline() -> None:
+    fixes = [FixOutcome("zero-grad", "E", "applied", "why")]
+    console = Console(record=True, width=120)
+    slower = Speed(2.65, 1.07, 0.19, 0.63)
+    print_outcome(
+        Outcome("train.py", fixes, "", speed=slower, steps_per_s=9.0, ceiling_per_s=5.0), console
+    )
+    said = console.export_text()
+    assert "1 fix applied; what they bring could not be told from what else" in said
+    assert "ceiling" not in said

@@ -274,3 +274,10 @@ sys.exit(7)
     assert "AttributeError: 'Quiet' object has no attribute 'flush'" in done.stderr
     assert "zero-grad" in done.stderr  # the table came all the same
     assert result["fixes"]
+
+
+def test_an_interrupt_has_its_traceback(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, script=_SCRIPT.replace("sys.exit(3)", "raise KeyboardInterrupt"))
+    assert done.returncode == 130
+    assert f'File "{tmp_path}/train.py", line 20, in <module>\n    raise Keyb' in done.stderr
+    assert "\nKeyboardInterrupt" in done.stderr

@@ -106,7 +106,7 @@ def doctor(
         except OSError as error:
             failure = UsageError(f"The report could not be written: {error}.")
         if not rank:
-            print_report(report, console, page=str(html))
+            print_report(report, console, page=str(html), arguments=target.args)
         if failure is not None:
             raise failure
         return launched.exit_code or int(check and bool(report["findings"]))

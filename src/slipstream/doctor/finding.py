@@ -28,6 +28,8 @@ class Finding:
     fix: str  # one sentence: what to do
     fix_class: FixClass
     gain: Gain | None = None
+    # Whether `slipstream run` has something against it here.
+    has_cure: bool = True
     # Further places, the first ones.
     places: tuple[str, ...] = ()
     # Findings that this one explains: they are shown beneath it, their cost is part of its.

@@ -121,7 +121,7 @@ def _as_dict(finding: Finding, attribution: Attribution, capture: Capture) -> di
 
 def next_command(finding: Finding, script: str) -> str | None:
     """What to type now; None where there is nothing but to change the script."""
-    fix = CURES.get(finding.rule)
+    fix = CURES.get(finding.rule) if finding.has_cure else None
     if fix is None or (not script.endswith(".py") and not script.startswith("-m ")):
         return None
     allow = "--allow numeric " if fix in NUMERIC else ""

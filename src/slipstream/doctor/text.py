@@ -1,6 +1,7 @@
 """The report on one screen of a terminal: 80 columns are enough, and colours only help."""
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice, pairwise, zip_longest
 from typing import Any
 
@@ -69,8 +70,13 @@ _CAUSES = {
 }  # fmt: skip
 
 
-def print_report(report: dict[str, Any], console: Console, *, page: str | None = None) -> None:
-    """Verdict, parts, the dearest findings, what was not found, what to do next."""
+def print_report(
+    report: dict[str, Any], console: Console, *, page: str | None = None,
+    arguments: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Verdict, parts, the dearest findings, what was not found, what to do next. `arguments` are
+    the script's: a report has none, as it may be shown to others.
+    """
     report = _shown(report)
     _print(Text(report["verdict"], style="bold"), console)
     for note in report.get("notes", ()):
@@ -89,6 +95,7 @@ def print_report(report: dict[str, Any], console: Console, *, page: str | None =
         _print(Text(_UNSEEN), console)
     command = _next_command(report)
     if command is not None:
+        command = _shown(" ".join([command, *map(shlex.quote, arguments)]))
         console.print(Text.assemble("Next: ", (command, "bold")), soft_wrap=True)
     if page:
         console.print(Text(f"The whole report: {_shown(page)}"), soft_wrap=True)

@@ -65,7 +65,7 @@ class _Real:
         self._undo = apply_all(tried.names, self._situation)
         follower = Follower(expected=self._expected(), at_difference=self._leave)
         follower.start()
-        ran = run_target(self._target)
+        ran = run_target(self._target, tells_interrupts=True)
         follower.stop()
         self._take_away()
         self._note_idle()

@@ -26,7 +26,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     _print_line("check", outcome.checked, console)
     speed, ceiling = outcome.speed, outcome.ceiling_per_s
     # It is without loading alone: other fixes may lift it.
-    if speed and ceiling and speed.after <= ceiling:
+    reached = max(speed.after if speed else 0.0, outcome.steps_per_s or 0.0)
+    if speed and ceiling and reached <= ceiling:
         share = f"{speed.after / ceiling:.0%} of it reached"
         _print_line(
             "ceiling", f"{ceiling:.2f} steps/s if batches came at no cost: {share}", console
@@ -69,6 +70,9 @@ def _headline(outcome: Outcome) -> str:
         return "No fix was applied."
     if speed is None:
         return f"{fixes}; too few steps to measure what they bring."
+    if speed.high < 1:
+        # Fixes that surely slow it down were undone.
+        return f"{fixes}; what they bring could not be told from what else the machine did."
     return (
         f"{speed.ratio:.2f} x as fast ({speed.low:.2f} to {speed.high:.2f}): {speed.before:.2f}"
         f" steps/s before, {speed.after:.2f} after; {fixes}."

@@ -20,6 +20,7 @@ from slipstream.run.memory import keeping, not_keeping
 from slipstream.run.orphans import none_left
 from slipstream.run.ranks import Ranks
 from slipstream.run.sandbox.quiet import quieted
+from slipstream.run.terminal import standard_input
 from slipstream.run.trace import Trace, load_trace
 
 STEPS = 48
@@ -141,10 +142,10 @@ class _Child:
         """Returns the last of its output."""
         (self._place / "tmp").mkdir()
         output = self._place / "output.txt"
-        with output.open("wb") as file:
+        with output.open("wb") as file, standard_input() as given:
             child = subprocess.Popen(
                 [sys.executable, "-m", "slipstream.run.child", str(self._place / "spec.json")],
-                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                stdin=given, stdout=file, stderr=subprocess.STDOUT,
                 env=self._environment, start_new_session=True,
             )  # fmt: skip
             try:

@@ -16,6 +16,8 @@ HEALTHY = "samples are read while the model works"
 _HAND_OVER_MS = 0.5
 _HAND_OVER_BYTES_PER_MS = 2e6
 _LEAST_MS, _LEAST_SHARE = 3.0, 0.40  # of samples that lie in memory
+# Of a step, where the model takes the cores that would make batches ahead.
+LEAST_SHARE_AHEAD = 0.2
 _FULL = 0.9  # of the cores
 # Of what is simulated: threads that wait for each other lose more than their turn.
 _CROWDED = (0.7, 1.2)
@@ -48,6 +50,7 @@ def find(case: Case) -> list[Finding]:
             fix="Read ahead in workers: DataLoader(..., num_workers=N), or slipstream.Loader.",
             fix_class="N",
             gain=_gain(case, hand_over),
+            has_cure=case.on_device or cost >= LEAST_SHARE_AHEAD * case.step_ms,
             places=() if line is None else (line,),
         )
     ]

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from slipstream.doctor.capture import NEXT
 from slipstream.doctor.record.places import users_place
+from slipstream.doctor.rules.no_workers import LEAST_SHARE_AHEAD
 from slipstream.loader.loader import Loader
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
@@ -19,7 +20,6 @@ from slipstream.run.loading.ahead import LEAST_BATCH_S
 from slipstream.run.loading.single import AheadIterator, can_work_ahead, is_off
 
 NAME = "parallel-loading"
-_LEAST_SHARE = 0.2  # of a step, where the model takes the cores that would make batches
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -39,7 +39,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
     if longest is not None and longest < 1000 * LEAST_BATCH_S:
         return False, f"a batch takes the loop {longest:.1f} ms, too little to be worth it"
     step_ms = situation.report.get("step_ms") or 0.0
-    if longest is not None and not situation.on_device and longest < _LEAST_SHARE * step_ms:
+    if longest is not None and not situation.on_device and longest < LEAST_SHARE_AHEAD * step_ms:
         return False, f"a batch takes {longest:.1f} of {step_ms:.0f} ms; the model has the cores"
     return True, f"{slowest.dataset} is read by the loop itself"
 
