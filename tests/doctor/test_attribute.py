@@ -209,8 +209,21 @@ def test_which_passes_are_learned_from() -> None:
     clock.add("backward", 1)
     clock.add("forward", 1, [0, True, True])
     assert [learns for _, learns in forward_passes(clock.spans)] == [
-        False, True, True, False, False,
+        True, True, True, False, False,
     ]  # fmt: skip
+
+
+def test_labels_that_a_model_makes_for_itself_are_no_validation() -> None:
+    clock = Clock()
+    for number in range(12):
+        clock.add("next", 1, [0, 1, number])
+        clock.add("forward", 5, [0, False, False])
+        clock.add("forward", 2, [0, True, True])
+        clock.add("backward", 3)
+        clock.add("optimizer", 1, 7)
+    found = attribute(capture_of(clock.spans, model=LEARNS))
+    assert "evaluation" not in found.parts
+    assert found.parts["forward"] == pytest.approx(7)
 
 
 def test_two_optimizers_make_one_step() -> None:

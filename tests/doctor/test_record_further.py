@@ -33,10 +33,19 @@ def test_shapes_that_a_model_gets_are_known_up_to_a_few() -> None:
     facts, model = ModelFacts(), torch.nn.Linear(4, 1)
     for rows in (8, 8, 5, 8):
         number = facts.note(model, (torch.zeros(rows, 4),), {})
-    assert facts.found[number]["shapes"] == [[8, 4], [5, 4]]
+    assert facts.found[number]["shapes"] == [[[8, 4]], [[5, 4]]]
     for rows in range(40):
         facts.note(model, (torch.zeros(rows, 4),), {})
     assert len(facts.found[number]["shapes"]) == 8
+
+
+def test_shapes_of_pictures_in_lists_and_names_count() -> None:
+    facts, model = ModelFacts(), torch.nn.Linear(4, 1)
+    for side in (8, 9, 8):
+        pictures = [torch.zeros(3, side, side), torch.zeros(3, 8, 8)]
+        number = facts.note(model, (pictures,), {"targets": {"boxes": torch.zeros(side, 4)}})
+    first, second = [[3, 8, 8], [3, 8, 8]], [[3, 9, 9], [3, 8, 8]]
+    assert facts.found[number]["shapes"] == [first, second]
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])

@@ -1,5 +1,7 @@
 """The rules about loading: on recordings of scripts with a known truth, and at their edges."""
 
+from typing import Any
+
 import pytest
 
 from slipstream.doctor.capture import FORWARD, NEXT, Line
@@ -62,13 +64,15 @@ class TestWorkers:
         assert crowded.low_ms < 12 < crowded.high_ms < 16
 
     def test_workers_that_compute_slow_the_model_down(self) -> None:
-        def found(alone_ms: float, own: float, others: float = 0.0) -> list[Finding]:
+        def found(
+            alone_ms: float, own: float, others: float = 0.0, model: Any = ()
+        ) -> list[Finding]:
             case = made_case(wait_ms=1, rest_ms=60, stages={"dataset": (80, 40)}, cores=2)
             capture = case.capture
             for span in capture.spans:
                 if span.kind == FORWARD:
                     span.detail = [0, True, True]
-            capture.model["models"] = [{"with_gradient": 4}]
+            capture.model["models"] = [{"with_gradient": 4, **dict(model)}, {"elements": 9}]
             capture.settings["used"] = {"own": own, "others": others, "cores": 2.0}
             times = [alone_ms] * 5
             capture.replays.append(
@@ -79,6 +83,7 @@ class TestWorkers:
         assert cost(found(25, 1.95)) == pytest.approx(35)
         assert cost(found(5, 1.95)) == pytest.approx(40)  # no more than workers compute
         assert found(52, 1.95) == []  # caches
+        assert found(25, 1.95, model={"shapes": [[k] for k in range(4)]}) == []  # of many sizes
         assert found(25, 1.4) == []  # there are cores for all
         assert cost(found(25, 1.3, 0.6)) == pytest.approx(35 * 40 / (40 + 0.6 * 61), rel=0.02)
 

@@ -189,16 +189,33 @@ def test_small_ones_are_told_apart() -> None:
     assert len({before, changed, contents(tensor, array)}) == 3
 
 
-def test_workers_that_hold_a_pipe_of_the_script_end_with_the_epoch() -> None:
+@pytest.mark.parametrize("closed_after", [3, 6, None])
+def test_workers_that_hold_a_pipe_of_the_script_end_with_the_epoch(
+    closed_after: int | None,
+) -> None:
     def use() -> Any:
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as program:
             loader = loader_of(Drawing())
-            assert len([*loader]) == 6
             assert program.stdin is not None
+            for number, _ in enumerate(loader, 1):
+                if number == closed_after:
+                    program.stdin.close()
             program.stdin.close()
             return program.wait(timeout=20)
 
     assert with_fix(use)[0] == 0
+
+
+def test_objects_that_are_pickled_in_a_way_of_their_own_are_not_asked() -> None:
+    class Careless(Drawing):
+        def __getstate__(self) -> Any:
+            state = self.__dict__
+            state["weights"] = None
+            return state
+
+    dataset = Careless()
+    assert contents(dataset) == ""
+    assert dataset.weights is not None
 
 
 def test_workers_are_where_the_script_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,6 +242,25 @@ def test_who_holds_the_attributes_sees_them_change(script: Any, waits: Waits) ->
     assert waits.count == before  # nobody looks any more
 
 
+EARLY = """
+def train(values, meter, seen):
+    losses = meter("loss")
+    held = vars(losses)
+    for value in values:
+        losses.update(value.item(), 1)
+        seen.append(held["count"])
+"""
+
+
+def test_attributes_that_are_held_before_the_first_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: Waits
+) -> None:
+    seen: list[int] = []
+    script = made(METER + EARLY, tmp_path, monkeypatch)
+    script.train(values(5), script.AverageMeter, seen)
+    assert seen == [1, 2, 3, 4, 5]
+
+
 NAMED = """
 class History(object):
     def __init__(self): self.values = []

@@ -9,6 +9,7 @@ from slipstream.run.fixes import cudnn_benchmark, own_kernels, tf32, threads
 from tests.run.loop_kit import situation
 
 MODELS = {"models": [{"class": "Net", "convolutions": 2}]}
+UNSEEN = {"models": [{"class": "Net", "convolutions": 2, "shapes": []}]}
 RAGGED = {
     "models": [{"class": "Net", "convolutions": 2, "shapes": [[8, 3, n, n] for n in range(4)]}]
 }
@@ -35,6 +36,7 @@ def test_cudnn_measures_and_stops() -> None:
         ({"model": MODELS, "clock": "device", "settings": {"deterministic": True}}, False),
         ({"clock": "device"}, False),
         ({"model": RAGGED, "clock": "device"}, False),
+        ({"model": UNSEEN, "clock": "device"}, False),
         (
             {"model": MODELS, "clock": "device", "replays": [replay("cudnn-benchmark", 1, 1.2)]},
             False,

@@ -10,7 +10,9 @@ import pytest
 from slipstream.run.terminal import standard_input
 
 SCRIPT = """
-import os, sys
+import os, sys, termios
+if sys.stdin.isatty():
+    termios.tcflush(0, termios.TCIFLUSH)  # as who asks for a password
 size = os.popen("stty size", "r").read().split()
 try:
     got = input()

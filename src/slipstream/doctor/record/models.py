@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import islice
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from slipstream.doctor.record.room import is_there_room
 _LOOKED_AT = 3  # calls of a model whose inputs are described; the last of them is kept
 _MOST_HELD = 3
 _MOST_SHAPES = 8
+_MOST_TENSORS = 32  # of a call
 # Exchanges of gradients that torch times itself, without the first ones; an exchange is known when
 # the one after the next begins.
 _TIMED_EXCHANGES = range(5, 13)
@@ -61,7 +63,7 @@ class ModelFacts:
         if facts["calls"] < _LOOKED_AT:
             facts["inputs"] = [_input(a) for a in args if isinstance(a, torch.Tensor)]
         facts["calls"] += 1
-        _note_shape(facts["shapes"], args)
+        _note_shapes(facts["shapes"], args, kwargs)
         name = mode_name(module.training, torch.is_grad_enabled())
         mode = facts["modes"].get(name)
         if mode is None:
@@ -141,12 +143,24 @@ class ModelFacts:
             del self._held[next(iter(self._held))]
 
 
-def _note_shape(shapes: list[list[int]], args: tuple[Any, ...]) -> None:
-    """Of the first tensor that it was called with; those that came before are known."""
-    if len(shapes) < _MOST_SHAPES and args and isinstance(args[0], torch.Tensor):
-        shape = list(args[0].shape)
-        if shape not in shapes:
-            shapes.append(shape)
+def _note_shapes(known: list[list[list[int]]], args: Any, kwargs: Any) -> None:
+    """Those of a call, unless one before had the same: of what may be pictures or sequences, or of
+    all tensors where there are none.
+    """
+    if len(known) >= _MOST_SHAPES:
+        return
+    found = list(islice(_shapes((args, kwargs)), _MOST_TENSORS))
+    found = [shape for shape in found if len(shape) > 2] or found
+    if found and found not in known:
+        known.append(found)
+
+
+def _shapes(given: Any) -> Iterator[list[int]]:
+    if isinstance(given, torch.Tensor):
+        yield list(given.shape)
+    elif isinstance(given, (tuple, list, dict)):
+        for value in given.values() if isinstance(given, dict) else given:
+            yield from _shapes(value)
 
 
 def _exchange_ns(module: Any) -> list[int]:

@@ -4,10 +4,9 @@ import statistics
 from typing import Any
 
 from slipstream.doctor.finding import Finding, Gain
-from slipstream.doctor.learning import is_learned_from
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed, where_of
-from slipstream.doctor.rules.passes import learning_ms, passes
+from slipstream.doctor.rules.passes import facts_of, has_steady_shapes, passes
 from slipstream.doctor.rules.replayed import replays
 
 NAME = "crowded-cores"
@@ -24,13 +23,14 @@ def find(case: Case) -> list[Finding]:
         return []
     if used["own"] + used["others"] < _FULL * used["cores"]:
         return []
-    alone = _alone_ms(case)
-    if alone is None:
+    times = _times_ms(case)
+    if times is None:
         return []
+    live, alone = times
     others_ms = used["others"] * case.step_ms
     share = loading.cpu_ms / max(1e-6, loading.cpu_ms + others_ms)
     # A core that a worker has is missing to all threads that wait for each other.
-    cost = share * min(learning_ms(case) - alone, loading.cpu_ms)
+    cost = share * min(live - alone, loading.cpu_ms)
     if cost < _LEAST_SHARE * case.step_ms:
         return []
     stage = max(loading.stages_cpu, key=lambda name: loading.stages_cpu[name], default="")
@@ -40,7 +40,7 @@ def find(case: Case) -> list[Finding]:
             title=(
                 f"{loading.loader.workers} workers compute {loading.cpu_ms:.0f} ms for a batch on"
                 f" the {case.cores} cores that the model has: its passes take"
-                f" {learning_ms(case):.0f} ms, and {alone:.0f} ms alone."
+                f" {live:.0f} ms, and {alone:.0f} ms alone."
             ),
             where=where_of(case, stage) or loading.loader.made_at,
             cost_ms=cost,
@@ -54,22 +54,21 @@ def find(case: Case) -> list[Finding]:
     ]
 
 
-def _alone_ms(case: Case) -> float | None:
-    """What the passes of a step take when nothing else runs; None where a step has several."""
+def _times_ms(case: Case) -> tuple[float, float] | None:
+    """What the passes of a step take in the loop, and when nothing else runs; None where a step has
+    those of several models, or batches are of many sizes, of which one was taken.
+    """
     found: list[dict[str, Any]] = replays(case, "alone")
     steps = case.attribution.steps
-    if len(found) != 1 or not steps:
+    if len(found) != 1 or not steps or not has_steady_shapes(facts_of(case, found[0]["model"])):
         return None
     start, end = steps[0].host[0], steps[-1].host[1]
-    learned = [
-        each
-        for each in passes(case)
-        if each.learns
-        and start <= each.span.start < end
-        and is_learned_from(case.capture, each.model)  # and no module that is a loss
-    ]
-    if {each.model for each in learned} != {found[0]["model"]}:
+    inside = [each for each in passes(case) if start <= each.span.start < end]
+    learned = [p for p in inside if p.learns and p.model == found[0]["model"]]
+    others = {p.model for p in inside} - {found[0]["model"]}
+    if any(facts_of(case, model).get("elements") for model in others):
         return None
     if not _ONE[0] <= len(learned) / len(steps) <= _ONE[1]:
         return None
-    return float(statistics.median([*found[0]["now_ms"], *found[0]["then_ms"]]))
+    live = sum(each.ms for each in learned) / len(steps) + case.attribution.of("backward")
+    return live, float(statistics.median([*found[0]["now_ms"], *found[0]["then_ms"]]))

@@ -51,7 +51,8 @@ def has_steady_shapes(facts: dict[str, Any]) -> bool:
     """Whether a model is called with the same shapes over and over: those of a batch, of a last
     one, and of an evaluation's.
     """
-    return len(facts.get("shapes", ())) <= _STEADY_SHAPES
+    shapes = facts.get("shapes")
+    return shapes is None or 0 < len(shapes) <= _STEADY_SHAPES
 
 
 def learning_ms(case: Case) -> float:

@@ -45,7 +45,6 @@ class Meters:
         self._lock = threading.RLock()
         self._known: dict[tuple[type, str], bool] = {}
         self.followed: set[type] = set()
-        self._opened: set[type] = set()
         self._waiting: dict[int, tuple[Any, list[_Call]]] = {}
 
     def takes(self, owner: Any, method: str) -> bool:
@@ -85,8 +84,6 @@ class Meters:
             def look(owner: Any, name: str) -> Any:
                 if name != method and id(owner) in self._waiting:
                     self._settle(owner)
-                if name == "__dict__":
-                    self._opened.add(kind)
                 return original(owner, name)
 
             return look
@@ -104,9 +101,10 @@ class Meters:
         self._patches.replace(kind, "__setattr__", wrap_change)
         self._patches.replace(kind, "__delattr__", wrap_change)
 
-    def _is_open(self, owner: Any) -> bool:
+    @staticmethod
+    def _is_open(owner: Any) -> bool:
         """Whether somebody holds its attributes, and sees them without asking."""
-        return type(owner) in self._opened and _references(owner) > _ALONE
+        return _references(owner) > _ALONE
 
     def _note(self, owner: Any, call: _Call) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from slipstream.run.loading.looks import is_users_class
 from slipstream.run.loading.shared_list import PackedList
 
 _MOST_BYTES = 32 << 20
@@ -33,6 +34,8 @@ class _Pickler(pickle.Pickler):
     """Copies of tensors and arrays are made before a byte of them is written."""
 
     def reducer_override(self, thing: Any) -> Any:
+        if _says_itself(type(thing)):
+            raise _TooMuch
         if type(thing) is PackedList:
             if not thing.is_untouched():
                 raise _TooMuch
@@ -44,6 +47,18 @@ class _Pickler(pickle.Pickler):
         elif isinstance(thing, (np.ndarray, torch.UntypedStorage)) and _nbytes(thing) > _MOST_BYTES:
             raise _TooMuch
         return NotImplemented
+
+
+def _says_itself(kind: type) -> bool:
+    """Whether the script says how its objects are pickled. To ask may change them: some let go of
+    their files then.
+    """
+    return any(
+        name in vars(base)
+        for base in kind.__mro__
+        if is_users_class(base)
+        for name in ("__getstate__", "__reduce__", "__reduce_ex__")
+    )
 
 
 def _nbytes(thing: Any) -> int:

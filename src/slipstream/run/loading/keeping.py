@@ -59,7 +59,9 @@ def begin(loader: DataLoader[Any], say: Say) -> Any:
     given = loader.prefetch_factor or 0
     depth = _depths[loader] = Depth(given, loader.num_workers, say, _depths.get(loader))
     slots = SlotQueue(loader.num_workers, depth.now + SPARE_SLOTS, depth.made)
-    watch = _watch(loader)
+    # Workers that are forked now could write to what the script feeds a program by, for as long as
+    # they live.
+    watch = None if are_fed() else _watch(loader)
     slots.is_same = None if watch is None else watch.is_same
     loader.check_worker_number_rationality()
     if watch is None:
@@ -76,9 +78,6 @@ def begin(loader: DataLoader[Any], say: Say) -> Any:
 
 def _keep(loader: DataLoader[Any], crew: _Crew) -> None:
     _idle.pop(loader, None)
-    if are_fed():
-        _end(crew)
-        return
     for oldest in [*_idle][: 1 - _MOST_IDLE + len(_idle)]:
         _end(_idle.pop(oldest))
     _idle[loader] = crew
