@@ -43,7 +43,7 @@ def end_with(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> list[Any]:
 
 def call(report: str | None = "result.json", **options: Any) -> int:
     given = {"allow": "exact", "only": "", "skip": "", "dry_run": False, "diff": False, **options}
-    context: Any = SimpleNamespace(args=["train.py"])
+    context: Any = SimpleNamespace(args=["train.py"], command=SimpleNamespace(params=[]))
     try:
         run(context, **given, report=Path(report) if report else None)
     except typer.Exit as leaving:
