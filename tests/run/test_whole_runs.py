@@ -279,5 +279,5 @@ sys.exit(7)
 def test_an_interrupt_has_its_traceback(tmp_path: Path) -> None:
     done, _ = run(tmp_path, script=_SCRIPT.replace("sys.exit(3)", "raise KeyboardInterrupt"))
     assert done.returncode == 130
-    assert f'File "{tmp_path}/train.py", line 20, in <module>\n    raise Keyb' in done.stderr
+    assert f'File "{tmp_path}/train.py", line 19, in <module>\n    raise Keyb' in done.stderr
     assert "\nKeyboardInterrupt" in done.stderr
