@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from slipstream.cli.options import options_of
 from slipstream.errors import UsageError
 
 _STEPS = 100
@@ -77,7 +78,7 @@ def doctor(
     from slipstream.doctor.text import print_report
     from slipstream.launch import parse_target
 
-    target = parse_target([*(script or ()), *context.args], "doctor", _options_of(context))
+    target = parse_target([*(script or ()), *context.args], "doctor", options_of(context))
     least_seconds = 0.0
     if steps is None and seconds is None and not full:
         steps, seconds, least_seconds = _STEPS, _SECONDS, _LEAST_SECONDS
@@ -128,10 +129,6 @@ def doctor(
         os._exit(exit_code)
     if exit_code:
         raise typer.Exit(exit_code)
-
-
-def _options_of(context: typer.Context) -> list[str]:
-    return [name for parameter in context.command.params for name in parameter.opts]
 
 
 def _of_rank(path: Path, rank: int) -> Path:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slipstream.cli.options import options_of
 from slipstream.errors import UsageError
 from slipstream.run.memory import TRIED
 
@@ -57,8 +58,7 @@ def run(
     from slipstream.run.launch import run as run_fixed
 
     console = Console(stderr=True, highlight=False)
-    options = [name for parameter in context.command.params for name in parameter.opts]
-    target = parse_target(context.args, "run", options)
+    target = parse_target(context.args, "run", options_of(context))
     wish = Wish(allow, _names(only), _names(skip))
     folder = Path.cwd()
     if diff and int(os.environ.get("WORLD_SIZE", "1")) > 1:

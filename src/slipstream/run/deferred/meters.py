@@ -37,6 +37,11 @@ def _references(owner: Any) -> int:
 _ALONE = _references(_Example())
 
 
+def _is_open(owner: Any) -> bool:
+    """Whether somebody holds its attributes, and sees them without asking."""
+    return _references(owner) > _ALONE
+
+
 class Meters:
     """Those that were met. `undo` makes what is left to be made, and leaves their classes."""
 
@@ -70,7 +75,7 @@ class Meters:
             def noted(owner: Any, *args: Any, **kwargs: Any) -> Any:
                 given = (*args, *kwargs.values())
                 if any(type(one) is Deferred for one in given):
-                    if all(map(_can_wait, given)) and not self._is_open(owner):
+                    if all(map(_can_wait, given)) and not _is_open(owner):
                         self._note(owner, (original, args, kwargs))
                         return None
                     args = tuple(map(plain, args))
@@ -100,11 +105,6 @@ class Meters:
         self._patches.replace(kind, "__getattribute__", wrap_look)
         self._patches.replace(kind, "__setattr__", wrap_change)
         self._patches.replace(kind, "__delattr__", wrap_change)
-
-    @staticmethod
-    def _is_open(owner: Any) -> bool:
-        """Whether somebody holds its attributes, and sees them without asking."""
-        return _references(owner) > _ALONE
 
     def _note(self, owner: Any, call: _Call) -> None:
         with self._lock:

@@ -14,10 +14,7 @@ def park(known: Knowledge, crew: Crew) -> None:
     end(known)
     known.crew = crew
     _parked.append(weakref.ref(known))
-    for reference in _parked[:-_MOST]:
-        _parked.remove(reference)
-        if (oldest := reference()) is not None:
-            _close(oldest)
+    _end_each(_parked[:-_MOST])
 
 
 def take(known: Knowledge) -> Crew | None:
@@ -35,12 +32,10 @@ def end(known: Knowledge) -> None:
 
 def end_all() -> None:
     """Of all loaders."""
-    while _parked:
-        if (known := _parked.pop()()) is not None:
-            _close(known)
+    _end_each([*_parked])
 
 
-def _close(known: Knowledge) -> None:
-    crew, known.crew = known.crew, None
-    if crew is not None:
-        crew.close()
+def _end_each(references: list[weakref.ref[Knowledge]]) -> None:
+    for reference in references:
+        if (known := reference()) is not None:
+            end(known)
