@@ -137,24 +137,33 @@ def main() -> None:
         tables[name] = found["table"]
         gains.append(found["gain"])
         claims += [Claim(**claim) for claim in found["claims"]]
-    if gains:
-        mean = math.exp(sum(map(math.log, gains)) / len(gains))
-        least = _LEAST[options.accuracy]
-        claims.insert(0, Claim("geometric mean over eager", mean, f"{len(gains)} models", least))
+        if options.save:  # what is measured is kept, should the next one never end
+            _save(options.save, _with_mean(claims, gains, options.accuracy), lost, tables)
     machine = describe_machine()
-    show_claims(claims, f"{machine['processor']}, {machine['cores']} cores, {options.device}")
+    shown = _with_mean(claims, gains, options.accuracy)
+    show_claims(shown, f"{machine['processor']}, {machine['cores']} cores, {options.device}")
     for name, code in lost.items():
         print(f"{name}: not measured, its process ended with {code}")
-    if options.save:
-        report = {
-            "machine": machine,
-            "command": " ".join(["python -m benchmarks.inference", *sys.argv[1:]]),
-            "claims": [claim.as_dict() for claim in claims],
-            "lost": lost,
-            "tables": tables,
-        }
-        options.save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     sys.exit(1 if lost else 0)
+
+
+def _with_mean(claims: list[Claim], gains: list[float], accuracy: str) -> list[Claim]:
+    if not gains:
+        return claims
+    mean = math.exp(sum(map(math.log, gains)) / len(gains))
+    of = f"{len(gains)} models"
+    return [Claim("geometric mean over eager", mean, of, _LEAST[accuracy]), *claims]
+
+
+def _save(path: Path, claims: list[Claim], lost: dict[str, int], tables: dict[str, Any]) -> None:
+    report = {
+        "machine": describe_machine(),
+        "command": " ".join(["python -m benchmarks.inference", *sys.argv[1:]]),
+        "claims": [claim.as_dict() for claim in claims],
+        "lost": lost,
+        "tables": tables,
+    }
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def measure_one(name: str, options: argparse.Namespace) -> dict[str, Any]:

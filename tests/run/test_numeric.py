@@ -136,7 +136,7 @@ def test_a_script_whose_own_loss_is_no_number_keeps_nothing() -> None:
 
 
 def test_compiling_does_not_count_as_slow_and_is_told() -> None:
-    slow = {0: 30.0, 5: 25.0}
+    slow = {0: 30.0, 25: 25.0}
     proof = Script(compile={"speed": 1.5, "slow": slow}).prove("compile")
     assert states(proof) == {"compile": "applied"}
     assert "s to get ready, which pays off after" in proof.outcomes[0].why

@@ -15,6 +15,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from slipstream.run.loading import ahead, scout
+from slipstream.run.loading.crew import Crew
 from slipstream.run.pictures import source
 from slipstream.run.pictures.install import install
 from tests.run.loading_kit import Compared, always_worth_it, epochs
@@ -128,8 +129,13 @@ def test_processes_stay_from_one_epoch_to_the_next(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
-    grow = ahead.Crew.grow
-    monkeypatch.setattr(ahead.Crew, "grow", lambda crew: (started.append(crew), grow(crew))[1])
+    grow = Crew.grow
+
+    def noted(crew: Crew) -> None:
+        started.append(crew)
+        grow(crew)
+
+    monkeypatch.setattr(Crew, "grow", noted)
     loader = DataLoader(Pictures(folder), batch_size=4)
     found = Compared(lambda: [len(batch[2]) for _ in range(4) for batch in loader])
     assert found.delivered > 60
@@ -220,3 +226,47 @@ def test_a_maker_that_dies_does_not_move_the_random_numbers(
     assert found.fixed == found.plain
     assert not found.failures
     assert "has ended" in found.notes
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_loop_that_waits_gets_more_processes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, draws: bool
+) -> None:
+    """A batch takes longer elsewhere than here, as where all threads have made it here."""
+    here = os.getpid()
+
+    class Slower(Pictures):
+        def __getitem__(self, index: int) -> Any:
+            if not draws:
+                time.sleep(0.001 if os.getpid() == here else 0.005)
+                return index
+            return super().__getitem__(index)
+
+    def slow(*given: Any) -> Any:
+        if os.getpid() != here:
+            time.sleep(0.005)
+        return decode(*given)
+
+    decode = source._decode
+    monkeypatch.setattr(source, "_decode", slow)
+    sizes = []
+    grow = Crew.grow
+
+    def noted(crew: Crew) -> None:
+        grow(crew)
+        sizes.append(len(crew.children))
+
+    monkeypatch.setattr(Crew, "grow", noted)
+
+    def use() -> Any:
+        seen = []
+        for batch in DataLoader(Slower(folder), batch_size=4):
+            time.sleep(0.01)  # about as long as one takes here
+            seen.append(batch[2] if draws else batch)
+        return torch.cat(seen).tolist()
+
+    found = Compared(use)
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert max(sizes) >= (3 if draws else 2), sizes
+    assert found.notes.count("made ahead by") == 1

@@ -39,6 +39,6 @@ class Large(Dataset):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         data = Large(folder)
-        training = Training(busy_ms=16)
+        training = Training(busy_ms=10)
         training.epoch(DataLoader(data, batch_size=256, shuffle=True, num_workers=1))
         training.report()

@@ -43,9 +43,11 @@ class Situation:
         """Whether the loop was seen to make this call (see the doctor's `Call.what`)."""
         return any(call.what == what for call in self.capture.calls)
 
-    def note(self, fix: str, line: str) -> None:
+    def note(self, fix: str, line: str, *, instead_of: str = "") -> None:
         """Said once in the table, however often it happens."""
         lines = self.notes.setdefault(fix, [])
+        if instead_of in lines:
+            lines.remove(instead_of)
         if line not in lines:
             lines.append(line)
 

@@ -16,7 +16,7 @@ from slipstream.launch import Target
 from slipstream.run.band import RUNS, Band, band_of, departure, losses_of
 from slipstream.run.fix import Fix
 from slipstream.run.outcome import FixOutcome
-from slipstream.run.speed import WARM_UP, Speed, speed_of
+from slipstream.run.speed import Speed, speed_of, steady_seconds
 from slipstream.run.trace import Trace
 from slipstream.run.trial import STEPS, Trial, try_out
 
@@ -217,7 +217,7 @@ def _speed(without: list[_Timed], with_it: list[_Timed], *, gets_ready: bool) ->
 
 
 def _steps(trace: Trace, *, gets_ready: bool) -> list[float]:
-    steps = trace.step_seconds(WARM_UP)
+    steps = steady_seconds(trace)
     if not gets_ready or not steps:
         return steps
     most = _GETTING_READY * statistics.median(steps)
@@ -234,7 +234,10 @@ def _cost(without: list[_Timed], with_it: list[_Timed], speed: Speed) -> str:
 
 
 def _getting_ready(trials: list[_Timed]) -> float:
-    return statistics.fmean(
-        timed.start_s + sum(timed.trace.step_seconds(0)) - sum(_steps(timed.trace, gets_ready=True))
-        for timed in trials
-    )
+    """What a run took before its first step, and its steps beyond what later ones take."""
+    return statistics.fmean(timed.start_s + _beyond_steady(timed.trace) for timed in trials)
+
+
+def _beyond_steady(trace: Trace) -> float:
+    steps, steady = trace.step_seconds(), _steps(trace, gets_ready=True)
+    return sum(steps) - len(steps) * statistics.fmean(steady) if steady else sum(steps)

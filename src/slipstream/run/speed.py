@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from slipstream.run.trace import Trace
 
-WARM_UP = 3  # steps
+_WARM_UP = 3  # steps, or this share of them: fixes have to look at a loop and to start processes
+_WARM_UP_SHARE = 1 / 3
 _BLOCKS = 8
 _DRAWS = 400
 _LEAST_STEPS = 4
@@ -30,7 +31,17 @@ class Speed:
 
 def compare_speed(before: Trace, after: Trace) -> Speed | None:
     """None where one of them is too short to tell."""
-    return speed_of(before.step_seconds(WARM_UP), after.step_seconds(WARM_UP))
+    return speed_of(steady_seconds(before), steady_seconds(after))
+
+
+def steady_seconds(trace: Trace) -> list[float]:
+    """What each step took once all was under way.
+
+    >>> len(steady_seconds(Trace(ends=[float(second) for second in range(49)])))
+    32
+    """
+    steps = trace.step_seconds()
+    return steps[max(_WARM_UP, int(_WARM_UP_SHARE * len(steps))) :]
 
 
 def speed_of(before: list[float], after: list[float]) -> Speed | None:

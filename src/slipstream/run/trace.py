@@ -26,13 +26,13 @@ class Trace:
     exit_code: int = 0
     on_device: bool = False
 
-    def step_seconds(self, skip: int) -> list[float]:
-        """What each step took, without the first ones.
+    def step_seconds(self) -> list[float]:
+        """What each step took.
 
-        >>> Trace(ends=[1.0, 3.0, 4.0]).step_seconds(skip=1)
-        [1.0]
+        >>> Trace(ends=[1.0, 3.0, 4.0]).step_seconds()
+        [2.0, 1.0]
         """
-        return [after - before for before, after in itertools.pairwise(self.ends)][skip:]
+        return [after - before for before, after in itertools.pairwise(self.ends)]
 
 
 def save_trace(trace: Trace, path: Path) -> None:

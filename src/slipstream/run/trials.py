@@ -16,7 +16,7 @@ from slipstream.run.numeric import DRAWS_OTHERS, prove
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.ranks import Ranks
 from slipstream.run.situation import diagnosed
-from slipstream.run.speed import WARM_UP, Speed, compare_speed, speed_of
+from slipstream.run.speed import Speed, compare_speed, speed_of, steady_seconds
 from slipstream.run.trace import Trace, trace_of
 from slipstream.run.trial import SECONDS, STEPS, Trial, try_out
 from slipstream.run.tried import Tried
@@ -167,7 +167,7 @@ class Trials:
     def _speed(self, fixed: list[Trial], beside: int | None = None) -> Speed | None:
         """Of all steps of these trials, `beside` so many of the script as it is: as many."""
         before, after = (
-            [step for run in runs if run.trace for step in run.trace.step_seconds(WARM_UP)]
+            [step for run in runs if run.trace for step in steady_seconds(run.trace)]
             for runs in (self._runs[-(beside or len(fixed)) :], fixed)
         )
         return speed_of(before, after)
@@ -262,8 +262,8 @@ class Trials:
                 self._run_as_it_is()
             if not exact:
                 self._warn_of_a_crowd()
-            before = [step for run in self._reference.runs for step in run.step_seconds(WARM_UP)]
-            faster = speed_of(before, proof.traces[-1].step_seconds(WARM_UP))
+            before = [step for run in self._reference.runs for step in steady_seconds(run)]
+            faster = speed_of(before, steady_seconds(proof.traces[-1]))
             tried.speed = faster or tried.speed
             # They round differently: batches alone are those of the script, or not even they.
             draws_others = any(fix.name in DRAWS_OTHERS for fix in kept)

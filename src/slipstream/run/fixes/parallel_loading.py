@@ -57,6 +57,7 @@ def _batch_ms(situation: Situation, loader: Any) -> float | None:
 def apply(situation: Situation) -> Undo:
     """To every DataLoader with num_workers=0, if it turns out to be safe and faster."""
     patches = Patches()
+    said: dict[str | None, str] = {}  # by the place of a loader
 
     def wrap(original: Any) -> Any:
         def get_iterator(loader: Any) -> Any:
@@ -67,7 +68,9 @@ def apply(situation: Situation) -> Undo:
             where = users_place()
 
             def say(line: str) -> None:
-                situation.note(NAME, f"DataLoader at {where}: {line}")
+                line = f"DataLoader at {where}: {line}"
+                situation.note(NAME, line, instead_of=said.get(where, ""))
+                said[where] = line
 
             return AheadIterator(loader, say, partial(situation.give_up, NAME))
 

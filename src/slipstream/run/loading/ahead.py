@@ -49,6 +49,8 @@ _WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
 _DEPTH = 2  # batches ahead, for each process
 # The loop's, and two to make batches; the loop needs little of one where a device computes.
 _CORES_TO_SCOUT, _CORES_TO_SCOUT_FOR_DEVICE = 3, 2
+# A loop that waits so often in a row, for so much of what it does with a batch, gets more.
+_STARVED_TIMES, _STARVED_SHARE = 3, 0.1
 _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
@@ -76,9 +78,12 @@ class Ahead:
         self._chain: States = {}
         self._expected: tuple[str, States] | None = None
         self._returned: tuple[float, bool] | None = None
+        self._starved = 0  # times in a row
         knowledge.iterations += 1
 
     def __next__(self) -> Any:
+        if self._returned is not None:
+            self._known.note_loop(time.perf_counter() - self._returned[0])
         try:
             index = next(self._indices)
         except StopIteration:
@@ -149,6 +154,7 @@ class Ahead:
         known = self._known
         is_short = self._crew is None and known.made_here >= _LOOKED_AT and not self._is_long()
         if known.off or is_short:
+            self._returned = None
             return self._fetch(index)
         before = read_states()
         began = time.perf_counter()
@@ -235,12 +241,17 @@ class Ahead:
         crew.grow()
         return crew
 
-    def _start_early(self) -> None:
-        """Before the first batch of a later iteration, which is made here meanwhile."""
+    def _start_early(self, index: Any) -> None:
+        """Before the first batch of a later iteration, which is made here meanwhile, or by one of
+        them where another has to find out first where the second begins.
+        """
         known = self._known
         if self._goes_on_with(parked.take(known)):
+            assert self._crew is not None
             if not known.draws:
                 self._work()
+            elif self._crew.has_scout and self._may_scout():
+                self._begin_chain(read_states(), index)
             return
         if known.draws or known.verified is None or not self._is_long():
             return
@@ -279,17 +290,18 @@ class Ahead:
         self._refill()
 
     def _wanted(self) -> int:
-        return max(1, min(_cores(), math.ceil(self._known.batch_s / self._known.loop_s)))
+        """Where samples draw, the process that makes none has a core as well."""
+        cores = _cores()
+        if self._known.draws and not _is_device():
+            cores -= 1
+        return max(1, min(cores, self._known.makers))
 
-    def _begin_chain(self, states: States) -> None:
+    def _begin_chain(self, states: States, due: Any = None) -> None:
+        """The next batch begins with these states: the one that is `due`, or the one behind."""
         crew = self._crew
         assert crew is not None
-        is_device = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        cores = _cores()
-        makers = min(self._wanted(), cores if is_device else cores - 1)
-        is_scouted = self._known.scouts and (makers > 1 or crew.has_scout)
-        if cores < (_CORES_TO_SCOUT_FOR_DEVICE if is_device else _CORES_TO_SCOUT):
-            is_scouted = False
+        makers = self._wanted()
+        is_scouted = self._may_scout() and (makers > 1 or crew.has_scout)
         if not is_scouted and len(crew.children) > 1:
             crew.close()
             crew = self._start()
@@ -301,8 +313,15 @@ class Ahead:
         self._void()
         self._chain = dict(states)
         if is_scouted:
-            self._scout = Scout(crew, self._indices, self._known, states)
-        self._refill(states)
+            self._scout = Scout(crew, self._indices, self._known, states, due)
+        if due is not None:
+            self._queue.append((crew.give(due, states, beyond=1), due, states))
+        else:
+            self._refill(states)
+
+    def _may_scout(self) -> bool:
+        least = _CORES_TO_SCOUT_FOR_DEVICE if _is_device() else _CORES_TO_SCOUT
+        return self._known.scouts and _cores() >= least
 
     def _refill(self, states: States | None = None) -> None:
         """`states` are those that the first of a chain begins with."""
@@ -326,7 +345,7 @@ class Ahead:
 
     def _take(self, index: Any) -> Answer | None:
         """The batch, if it was made ahead and is what torch would make now."""
-        crew = self._ready_crew()
+        crew = self._ready_crew(index)
         limit = max(_PATIENCE_S, _PATIENCE_TIMES * self._known.batch_s)
         if crew is not None and self._scout is not None and not self._queue:
             self._wait_for_scout(crew, index)
@@ -337,7 +356,9 @@ class Ahead:
         if expected is not index or not self._held.is_same():
             self._begin_anew()
             return None
+        began = time.perf_counter()
         answer = self._wait_for(crew, number, limit)
+        waited = time.perf_counter() - began
         if answer is None:
             self._turn_off("a process that makes batches ahead did not answer")
             return None
@@ -355,12 +376,32 @@ class Ahead:
         self._known.misses = 0
         # The generators have moved on: whatever fails now, this batch is not made again.
         try:
+            self._note_wait(waited, answer.seconds)
             self._refill()
         except Closed:
             self._turn_off("a process that makes batches ahead has ended")
         except Exception as error:
             self._give_up(error)
         return answer
+
+    def _note_wait(self, waited: float, took: float) -> None:
+        """The loop has waited for a batch that took so long: more processes may help."""
+        known, crew = self._known, self._crew
+        assert crew is not None
+        known.note_made_elsewhere(took)
+        self._starved = self._starved + 1 if waited > _STARVED_SHARE * known.loop_s else 0
+        makers = len(crew.children) - (self._scout is not None)
+        missing = self._wanted() - makers
+        if self._starved < _STARVED_TIMES or missing <= 0:
+            return
+        self._starved = 0
+        if not known.draws or self._scout is not None:
+            for _ in range(min(makers, missing)):
+                crew.grow()
+            if known.pays:
+                self._say_how()
+        elif self._may_scout():
+            self._begin_chain(read_states())
 
     def _wait_for(self, crew: Crew, number: int, seconds: float) -> Answer | None:
         if self._scout is None:
@@ -394,12 +435,13 @@ class Ahead:
         self._held = None
         self._miss("what samples are made from changes all the time")
 
-    def _ready_crew(self) -> Crew | None:
-        """Those who have worked ahead, if there are any by now."""
+    def _ready_crew(self, index: Any) -> Crew | None:
+        """Those who have worked ahead, if there are any by now, or who make this batch."""
         crew = self._crew
         if crew is None:
-            self._start_early()
-        elif crew.owner != os.getpid():
+            self._start_early(index)
+            return self._crew if self._scout is not None else None
+        if crew.owner != os.getpid():
             self.close()  # this process was forked meanwhile, and they are another's
         elif self._verifying is not None:
             self._look_at_verification(crew)
@@ -458,21 +500,28 @@ class Ahead:
         last, self._returned = self._returned, (now, is_ahead)
         if last is None or last[1] is not is_ahead or (self._crew is not None and not is_ahead):
             return
-        pays = self._known.note_period(now - last[0], is_ahead=is_ahead)
-        if pays is False:
-            self._turn_off("made ahead, batches did not come sooner")
-        elif pays:
-            count = 0 if self._crew is None else len(self._crew.children)
-            how = ", one after the other, as samples draw random numbers"
-            if self._scout is not None:
-                count -= 1
-                how = "; one more draws the random numbers for them"
-            self._say(
-                f"batches are made ahead by {count} process{'' if count == 1 else 'es'}"
-                f"{how if self._known.draws else ''}"
-            )
+        if self._known.note_period(now - last[0], is_ahead=is_ahead):
+            if self._known.pays:
+                self._say_how()
+            else:
+                self._turn_off("made ahead, batches did not come sooner")
+
+    def _say_how(self) -> None:
+        count = 0 if self._crew is None else len(self._crew.children)
+        how = ", one after the other, as samples draw random numbers"
+        if self._scout is not None:
+            count -= 1
+            how = "; one more draws the random numbers for them"
+        self._say(
+            f"batches are made ahead by {count} process{'' if count == 1 else 'es'}"
+            f"{how if self._known.draws else ''}"
+        )
 
 
 def _cores() -> int:
     """For this process; ranks of a job have the same number each."""
     return usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def _is_device() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -123,6 +123,7 @@ class _Maker:
         if states is not None:
             write_states(states)
         before = read_states()
+        began = time.perf_counter()
         slot = self._slots.take(self._expected) if self._expected else None
         try:
             batch, doubt = self._watched(index, slot and slot[1])
@@ -148,7 +149,8 @@ class _Maker:
         where = slot[0] if slot is not None else memory
         ends = changed(before, after)
         entries = self._job.held.entries(index) if self._job.held is not None else 0
-        self._send((BATCH, number, where, places, parcel.skeleton, ends, entries))
+        seconds = time.perf_counter() - began
+        self._send((BATCH, number, where, places, parcel.skeleton, ends, entries, seconds))
 
     def _scout(self, number: int, index: Any, states: States | None) -> None:
         """What samples draw, without pixels. A batch of torch's own collate draws no more."""

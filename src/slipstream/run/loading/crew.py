@@ -34,8 +34,8 @@ from slipstream.run.loading.surroundings import surroundings
 @dataclass
 class Answer:
     """To one task: a batch with what became of the generators that it drew from, or a failure; of
-    a verification, `failure` is what is wrong and `digest` what the batch is. A scout makes none,
-    and says how long it took.
+    a verification, `failure` is what is wrong and `digest` what the batch is. A scout makes none.
+    `seconds` is what it took.
     """
 
     batch: Any = None
@@ -73,6 +73,10 @@ class Child:
         """End it at once: it has nothing to put away."""
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    def bury(self) -> None:
+        """Wait for its end."""
+        with contextlib.suppress(OSError):
             os.waitpid(self.pid, 0)
         self.let_go()
 
@@ -110,11 +114,12 @@ class Child:
         if kind == SCOUTED:
             return Answer(ends=parts[0], seconds=parts[1])
         assert kind == BATCH
-        where, places, skeleton, ends, entries = parts
+        where, places, skeleton, ends, entries, seconds = parts
         memory = where  # itself, or the number of a slot
         if isinstance(where, int):
             memory = self._leases.lend(self._slots[where], (where, Forks.count))
-        return Answer(unwrap(skeleton, places, memory), ends, entries=entries)
+        batch = unwrap(skeleton, places, memory)
+        return Answer(batch, ends, entries=entries, seconds=seconds)
 
     def _take_back(self) -> tuple[list[int], list[int]]:
         """Slots to use again, and those that another forked process may still look at."""
@@ -202,9 +207,13 @@ class Crew:
 
 
 def _end(children: list[Child], owner: int) -> None:
+    is_ours = os.getpid() == owner
     for child in children:
-        if os.getpid() == owner:
-            child.kill()
+        if is_ours:
+            child.kill()  # all at once: each may have much memory to give back
+    for child in children:
+        if is_ours:
+            child.bury()
         else:
             child.let_go()  # a forked process: they are the parent's
     children.clear()

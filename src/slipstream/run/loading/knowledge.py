@@ -1,5 +1,6 @@
 """What was learned about a loader, for its next iterations."""
 
+import math
 import statistics
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from slipstream.run.loading.held import Held
 _JUDGED = 12  # batches
 _GAIN = 0.97
 _RECENT = 3
+_RECENT_AHEAD = 8
 
 
 @dataclass(eq=False)
@@ -28,12 +30,14 @@ class Knowledge:
     keeps: bool = True  # whether processes may wait for the next iteration
     crew: Crew | None = None  # that does
     delivered: int = 0
+    pays: bool | None = None  # working ahead, once enough was seen of it
     _here_s: list[float] = field(default_factory=list)
     # From one batch's delivery to the next one's: made here, and made ahead.
     _periods_here: list[float] = field(default_factory=list)
     _periods_ahead: list[float] = field(default_factory=list)
-    _loops: list[float] = field(default_factory=list)  # the former without what making took
-    _is_judged: bool = False
+    _loops: list[float] = field(default_factory=list)  # from its delivery to the next request
+    _elsewhere_s: list[float] = field(default_factory=list)
+    _scouted_s: list[float] = field(default_factory=list)
 
     @property
     def batch_s(self) -> float:
@@ -43,23 +47,46 @@ class Knowledge:
     @property
     def loop_s(self) -> float:
         """What the loop does with it, about."""
-        return max(1e-4, min(self._loops, default=0.0))
+        return max(1e-4, _usual(self._loops))
+
+    @property
+    def makers(self) -> int:
+        """How many processes make batches as fast as the loop, or the one that draws for them, can
+        go on. In the loop's process all threads may have made one.
+        """
+        batch_s = max(self.batch_s, _usual(self._elsewhere_s))
+        return max(1, math.ceil(batch_s / max(self.loop_s, _usual(self._scouted_s))))
+
+    def note_loop(self, seconds: float) -> None:
+        """The loop came back for another one after so long."""
+        self._loops = [*self._loops[-_RECENT_AHEAD:], seconds]
+
+    def note_made_elsewhere(self, seconds: float) -> None:
+        """A batch was made in another process."""
+        self._elsewhere_s = [*self._elsewhere_s[-_RECENT_AHEAD:], seconds]
+
+    def note_scouted(self, seconds: float) -> None:
+        """What a batch draws was found out."""
+        self._scouted_s = [*self._scouted_s[-_RECENT_AHEAD:], seconds]
 
     def note_made_here(self, seconds: float) -> None:
         """A batch was made in the loop's process."""
         self.made_here += 1
         self._here_s = [*self._here_s[-_RECENT:], seconds]
 
-    def note_period(self, seconds: float, *, is_ahead: bool) -> bool | None:
-        """A batch came so long after the one before. Returns, once, whether working ahead pays."""
+    def note_period(self, seconds: float, *, is_ahead: bool) -> bool:
+        """A batch came so long after the one before. Whether `pays` is known now, said once."""
         if not is_ahead:
             self._periods_here = [*self._periods_here[-_RECENT:], seconds]
-            self._loops = [*self._loops[-_RECENT:], seconds - self._here_s[-1]]
-            return None
-        if self._is_judged or not self._periods_here:
-            return None
+            return False
+        if self.pays is not None or not self._periods_here:
+            return False
         self._periods_ahead.append(seconds)
         if len(self._periods_ahead) < _JUDGED:
-            return None
-        self._is_judged = True
-        return statistics.median(self._periods_ahead) <= _GAIN * min(self._periods_here)
+            return False
+        self.pays = statistics.median(self._periods_ahead) <= _GAIN * min(self._periods_here)
+        return True
+
+
+def _usual(seconds: list[float]) -> float:
+    return statistics.median_low(seconds) if seconds else 0.0

@@ -8,6 +8,7 @@ with where the one before has ended.
 
 import statistics
 from collections import deque
+from typing import Any
 
 from slipstream.run.loading.crew import Crew
 from slipstream.run.loading.indices import Indices
@@ -24,10 +25,12 @@ _BEYOND = 4  # batches that are known and not asked for, at most
 
 class Scout:
     """The first child of a crew. `begins` are the states of the next batches that nobody makes
-    yet, in order.
+    yet, in order. `states` are those of the first, unless that is `due` and somebody makes it.
     """
 
-    def __init__(self, crew: Crew, indices: Indices, known: Knowledge, states: States) -> None:
+    def __init__(
+        self, crew: Crew, indices: Indices, known: Knowledge, states: States, due: Any = None
+    ) -> None:
         self._crew, self._indices, self._known = crew, indices, known
         self._front = dict(states)
         self._told: States | None = states
@@ -35,6 +38,9 @@ class Scout:
         self._asked: deque[int] = deque()
         self._is_stuck = False
         self._took: list[float] = []
+        if due is not None:
+            self.begins.clear()
+            self._send(due)
 
     def listen(self) -> None:
         """Take what it has found."""
@@ -55,8 +61,11 @@ class Scout:
             index = self._indices.ahead(queued + len(self.begins) + len(self._asked) - 1)
             if index is None:
                 return
-            self._asked.append(self._crew.scout(index, self._told))
-            self._told = None
+            self._send(index)
+
+    def _send(self, index: Any) -> None:
+        self._asked.append(self._crew.scout(index, self._told))
+        self._told = None
 
     @property
     def patience_s(self) -> float:
@@ -76,6 +85,7 @@ class Scout:
         self._stop()
 
     def _judge(self, seconds: float) -> None:
+        self._known.note_scouted(seconds)
         self._took.append(seconds)
         if len(self._took) == _JUDGED:
             share = statistics.median(self._took) / max(1e-9, self._known.batch_s)
