@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import parallel_loading
-from slipstream.run.loading import ahead, knowledge, scout, single
+from slipstream.run.loading import ahead, knowledge, scout, single, staffing
 from slipstream.run.loading.knowledge import Knowledge
 
 SIZE = 90
@@ -52,9 +52,9 @@ def always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def always_scouted(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with many cores: one process draws, and others make batches."""
-    monkeypatch.setattr(ahead, "usable_cores", lambda: 4)
+    monkeypatch.setattr(staffing, "usable_cores", lambda: 4)
     monkeypatch.setattr(scout, "_MOST_SHARE", 1e9)
-    monkeypatch.setattr(ahead.Ahead, "_wanted", lambda self: 3)
+    monkeypatch.setattr(staffing.Staffing, "wanted", 3)
 
 
 def situation(loaders: tuple[Any, ...] = (), spans: Any = ()) -> Situation:

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from slipstream.run.loading import ahead, scout
+from slipstream.run.loading import ahead, scout, staffing
 from slipstream.run.loading.crew import Crew
 from slipstream.run.pictures import source
 from slipstream.run.pictures.install import install
@@ -28,7 +28,7 @@ DECODING_S = 0.003
 def _many_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Decoding takes long and needs no core."""
     always_worth_it(monkeypatch)
-    monkeypatch.setattr(ahead, "usable_cores", lambda: 6)
+    monkeypatch.setattr(staffing, "usable_cores", lambda: 6)
     decode = source._decode
 
     def slow(*given: Any) -> Any:
@@ -100,7 +100,7 @@ def test_they_come_sooner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
         return taken[-1]
 
     scouted = seconds()
-    monkeypatch.setattr(ahead, "_CORES_TO_SCOUT", 100)
+    monkeypatch.setattr(staffing, "CORES_TO_SCOUT", 100)
     assert scouted < 0.8 * seconds()
 
 
@@ -233,40 +233,72 @@ def test_a_loop_that_waits_gets_more_processes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, draws: bool
 ) -> None:
     """A batch takes longer elsewhere than here, as where all threads have made it here."""
-    here = os.getpid()
+    sizes = _sizes_of_crews(monkeypatch)
+    found = Compared(lambda: _slower_elsewhere(folder, monkeypatch, draws=draws))
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert max(sizes) == 6, sizes
+    assert found.notes.count("made ahead by") <= 1
 
-    class Slower(Pictures):
-        def __getitem__(self, index: int) -> Any:
-            if not draws:
-                time.sleep(0.001 if os.getpid() == here else 0.005)
-                return index
-            return super().__getitem__(index)
 
-    def slow(*given: Any) -> Any:
-        if os.getpid() != here:
-            time.sleep(0.005)
-        return decode(*given)
+def test_where_no_more_processes_are_allowed_those_that_are_there_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = _sizes_of_crews(monkeypatch, most=2)
+    found = Compared(lambda: _slower_elsewhere(folder, monkeypatch, draws=False))
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert max(sizes) == 2
+    assert found.delivered > 5
 
-    decode = source._decode
-    monkeypatch.setattr(source, "_decode", slow)
-    sizes = []
+
+def test_batches_under_way_take_a_part_of_the_memory_that_is_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staffing, "available_bytes", lambda: 0)
+    sizes = _sizes_of_crews(monkeypatch)
+    found = Compared(lambda: _slower_elsewhere(folder, monkeypatch, draws=False))
+    assert found.fixed == found.plain
+    assert max(sizes) == 2
+
+
+def _sizes_of_crews(monkeypatch: pytest.MonkeyPatch, most: int = 100) -> list[int]:
+    sizes: list[int] = []
     grow = Crew.grow
 
     def noted(crew: Crew) -> None:
+        if len(crew.children) == most:
+            raise OSError("Resource temporarily unavailable")
         grow(crew)
         sizes.append(len(crew.children))
 
     monkeypatch.setattr(Crew, "grow", noted)
+    return sizes
 
-    def use() -> Any:
+
+def _slower_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, *, draws: bool) -> Any:
+    """Here a batch takes twice as long as what the loop does with it, elsewhere ten times."""
+    here = os.getpid()
+    decode = source._decode
+
+    def wait() -> None:
+        time.sleep(0.0015 if os.getpid() == here else 0.008)
+
+    def slow(*given: Any) -> Any:
+        wait()
+        return decode(*given)
+
+    class Slower(Pictures):
+        def __getitem__(self, index: int) -> Any:
+            if draws:
+                return super().__getitem__(index)
+            wait()
+            return index
+
+    with monkeypatch.context() as patched:
+        patched.setattr(source, "_decode", slow)
         seen = []
         for batch in DataLoader(Slower(folder), batch_size=4):
-            time.sleep(0.01)  # about as long as one takes here
+            time.sleep(0.003)
             seen.append(batch[2] if draws else batch)
-        return torch.cat(seen).tolist()
-
-    found = Compared(use)
-    assert found.fixed == found.plain
-    assert not found.failures
-    assert max(sizes) >= (3 if draws else 2), sizes
-    assert found.notes.count("made ahead by") == 1
+    return torch.cat(seen).tolist()

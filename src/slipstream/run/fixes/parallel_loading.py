@@ -6,6 +6,7 @@ import math
 import os
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch.utils.data import DataLoader
 
@@ -57,7 +58,7 @@ def _batch_ms(situation: Situation, loader: Any) -> float | None:
 def apply(situation: Situation) -> Undo:
     """To every DataLoader with num_workers=0, if it turns out to be safe and faster."""
     patches = Patches()
-    said: dict[str | None, str] = {}  # by the place of a loader
+    said: WeakKeyDictionary[DataLoader[Any], str] = WeakKeyDictionary()
 
     def wrap(original: Any) -> Any:
         def get_iterator(loader: Any) -> Any:
@@ -69,8 +70,8 @@ def apply(situation: Situation) -> Undo:
 
             def say(line: str) -> None:
                 line = f"DataLoader at {where}: {line}"
-                situation.note(NAME, line, instead_of=said.get(where, ""))
-                said[where] = line
+                situation.note(NAME, line, instead_of=said.get(loader, ""))
+                said[loader] = line
 
             return AheadIterator(loader, say, partial(situation.give_up, NAME))
 

@@ -18,9 +18,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from slipstream.cpu import usable_cores
 from slipstream.loader.wire import Closed
 from slipstream.run.loading import parked
 from slipstream.run.loading.child import Job
@@ -30,6 +27,7 @@ from slipstream.run.loading.held import Held
 from slipstream.run.loading.indices import Indices
 from slipstream.run.loading.knowledge import Knowledge
 from slipstream.run.loading.scout import Scout
+from slipstream.run.loading.staffing import DEPTH, Staffing
 from slipstream.run.loading.states import (
     States,
     are_at,
@@ -46,11 +44,6 @@ LEAST_BATCH_S = 3e-3  # below, handing over costs too much
 # there were some, there may be more.
 _LEAST_LEFT_S, _LEAST_LEFT_AGAIN_S = 0.3, 0.1
 _WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
-_DEPTH = 2  # batches ahead, for each process
-# The loop's, and two to make batches; the loop needs little of one where a device computes.
-_CORES_TO_SCOUT, _CORES_TO_SCOUT_FOR_DEVICE = 3, 2
-# A loop that waits so often in a row, for so much of what it does with a batch, gets more.
-_STARVED_TIMES, _STARVED_SHARE = 3, 0.1
 _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
@@ -78,7 +71,8 @@ class Ahead:
         self._chain: States = {}
         self._expected: tuple[str, States] | None = None
         self._returned: tuple[float, bool] | None = None
-        self._starved = 0  # times in a row
+        self._staffing = Staffing(knowledge)
+        self._first = 0  # the number of a batch that cannot miss: the loop had no turn before it
         knowledge.iterations += 1
 
     def __next__(self) -> Any:
@@ -250,7 +244,7 @@ class Ahead:
             assert self._crew is not None
             if not known.draws:
                 self._work()
-            elif self._crew.has_scout and self._may_scout():
+            elif self._crew.has_scout and self._staffing.may_scout:
                 self._begin_chain(read_states(), index)
             return
         if known.draws or known.verified is None or not self._is_long():
@@ -285,29 +279,27 @@ class Ahead:
     def _work(self) -> None:
         """Samples draw nothing: all that are free take part."""
         assert self._crew is not None
-        while len(self._crew.children) < self._wanted():
+        if len(self._crew.children) < self._staffing.wanted:
+            self._known.judge_anew()
+        while len(self._crew.children) < self._staffing.wanted:
             self._crew.grow()
         self._refill()
-
-    def _wanted(self) -> int:
-        """Where samples draw, the process that makes none has a core as well."""
-        cores = _cores()
-        if self._known.draws and not _is_device():
-            cores -= 1
-        return max(1, min(cores, self._known.makers))
 
     def _begin_chain(self, states: States, due: Any = None) -> None:
         """The next batch begins with these states: the one that is `due`, or the one behind."""
         crew = self._crew
         assert crew is not None
-        makers = self._wanted()
-        is_scouted = self._may_scout() and (makers > 1 or crew.has_scout)
+        before = len(crew.children), crew.has_scout
+        makers = self._staffing.wanted
+        is_scouted = self._staffing.may_scout and (makers > 1 or crew.has_scout)
         if not is_scouted and len(crew.children) > 1:
             crew.close()
             crew = self._start()
         while is_scouted and len(crew.children) <= makers:
             crew.grow()
         crew.has_scout = is_scouted
+        if before != (len(crew.children), is_scouted):
+            self._known.judge_anew()
         # One that makes all has the cores for itself.
         crew.restart(threads=1 if is_scouted else self._job.threads)
         self._void()
@@ -315,13 +307,10 @@ class Ahead:
         if is_scouted:
             self._scout = Scout(crew, self._indices, self._known, states, due)
         if due is not None:
-            self._queue.append((crew.give(due, states, beyond=1), due, states))
+            self._first = crew.give(due, states, beyond=1)
+            self._queue.append((self._first, due, states))
         else:
             self._refill(states)
-
-    def _may_scout(self) -> bool:
-        least = _CORES_TO_SCOUT_FOR_DEVICE if _is_device() else _CORES_TO_SCOUT
-        return self._known.scouts and _cores() >= least
 
     def _refill(self, states: States | None = None) -> None:
         """`states` are those that the first of a chain begins with."""
@@ -331,7 +320,7 @@ class Ahead:
             scout.listen()
             scout.ask(len(self._queue))
         makers = len(crew.children) - (scout is not None)
-        while len(self._queue) < _DEPTH * makers and (scout is None or scout.begins):
+        while len(self._queue) < DEPTH * makers and (scout is None or scout.begins):
             index = self._indices.ahead(len(self._queue))
             if index is None:
                 return
@@ -373,10 +362,11 @@ class Ahead:
             return None
         write_states(answer.ends)
         self._chain.update(answer.ends)
-        self._known.misses = 0
+        if number != self._first:
+            self._known.misses = 0
         # The generators have moved on: whatever fails now, this batch is not made again.
         try:
-            self._note_wait(waited, answer.seconds)
+            self._grow_where_it_waits(waited, answer)
             self._refill()
         except Closed:
             self._turn_off("a process that makes batches ahead has ended")
@@ -384,23 +374,22 @@ class Ahead:
             self._give_up(error)
         return answer
 
-    def _note_wait(self, waited: float, took: float) -> None:
-        """The loop has waited for a batch that took so long: more processes may help."""
-        known, crew = self._known, self._crew
+    def _grow_where_it_waits(self, waited: float, answer: Answer) -> None:
+        known, crew, scout = self._known, self._crew, self._scout
         assert crew is not None
-        known.note_made_elsewhere(took)
-        self._starved = self._starved + 1 if waited > _STARVED_SHARE * known.loop_s else 0
-        makers = len(crew.children) - (self._scout is not None)
-        missing = self._wanted() - makers
-        if self._starved < _STARVED_TIMES or missing <= 0:
+        known.note_made_elsewhere(answer.seconds)
+        makers = len(crew.children) - (scout is not None)
+        missing = self._staffing.missing(makers, waited, answer.nbytes)
+        if not missing:
             return
-        self._starved = 0
-        if not known.draws or self._scout is not None:
-            for _ in range(min(makers, missing)):
-                crew.grow()
-            if known.pays:
-                self._say_how()
-        elif self._may_scout():
+        if not known.draws or (scout is not None and known.scouts):
+            known.judge_anew()
+            try:
+                for _ in range(missing):
+                    crew.grow()
+            except OSError:  # no more processes are allowed; those that there are go on
+                self._staffing.has_enough()
+        elif scout is None and self._staffing.may_scout:
             self._begin_chain(read_states())
 
     def _wait_for(self, crew: Crew, number: int, seconds: float) -> Answer | None:
@@ -498,9 +487,15 @@ class Ahead:
     def _note_period(self, *, is_ahead: bool) -> None:
         now = time.perf_counter()
         last, self._returned = self._returned, (now, is_ahead)
-        if last is None or last[1] is not is_ahead or (self._crew is not None and not is_ahead):
+        if (
+            self._known.off
+            or last is None
+            or last[1] is not is_ahead
+            or (self._crew is not None and not is_ahead)
+        ):
             return
-        if self._known.note_period(now - last[0], is_ahead=is_ahead):
+        makers = 1 if self._crew is None else len(self._crew.children)
+        if self._known.note_period(now - last[0], is_ahead=is_ahead, makers=makers):
             if self._known.pays:
                 self._say_how()
             else:
@@ -516,12 +511,3 @@ class Ahead:
             f"batches are made ahead by {count} process{'' if count == 1 else 'es'}"
             f"{how if self._known.draws else ''}"
         )
-
-
-def _cores() -> int:
-    """For this process; ranks of a job have the same number each."""
-    return usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-
-
-def _is_device() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

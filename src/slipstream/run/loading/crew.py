@@ -44,6 +44,7 @@ class Answer:
     digest: str = ""
     entries: int = 0  # of what is long in the dataset, as they were there
     seconds: float = 0.0
+    nbytes: int = 0
 
 
 class Child:
@@ -77,7 +78,7 @@ class Child:
     def bury(self) -> None:
         """Wait for its end."""
         with contextlib.suppress(OSError):
-            os.waitpid(self.pid, 0)
+            os.waitid(os.P_PIDFD, self._handle, os.WEXITED)
         self.let_go()
 
     def let_go(self) -> None:
@@ -119,7 +120,8 @@ class Child:
         if isinstance(where, int):
             memory = self._leases.lend(self._slots[where], (where, Forks.count))
         batch = unwrap(skeleton, places, memory)
-        return Answer(batch, ends, entries=entries, seconds=seconds)
+        nbytes = 0 if memory is None else memory.nbytes
+        return Answer(batch, ends, entries=entries, seconds=seconds, nbytes=nbytes)
 
     def _take_back(self) -> tuple[list[int], list[int]]:
         """Slots to use again, and those that another forked process may still look at."""

@@ -8,7 +8,8 @@ from typing import Any
 from slipstream.run.loading.crew import Crew
 from slipstream.run.loading.held import Held
 
-_JUDGED = 12  # batches
+_JUDGED = 12  # batches, and
+_JUDGED_ROUNDS = 2  # of all that make them
 _GAIN = 0.97
 _RECENT = 3
 _RECENT_AHEAD = 8
@@ -74,7 +75,12 @@ class Knowledge:
         self.made_here += 1
         self._here_s = [*self._here_s[-_RECENT:], seconds]
 
-    def note_period(self, seconds: float, *, is_ahead: bool) -> bool:
+    def judge_anew(self) -> None:
+        """Others make batches from now on."""
+        self.pays = None
+        self._periods_ahead.clear()
+
+    def note_period(self, seconds: float, *, is_ahead: bool, makers: int) -> bool:
         """A batch came so long after the one before. Whether `pays` is known now, said once."""
         if not is_ahead:
             self._periods_here = [*self._periods_here[-_RECENT:], seconds]
@@ -82,9 +88,11 @@ class Knowledge:
         if self.pays is not None or not self._periods_here:
             return False
         self._periods_ahead.append(seconds)
-        if len(self._periods_ahead) < _JUDGED:
+        if len(self._periods_ahead) < max(_JUDGED, _JUDGED_ROUNDS * makers):
             return False
-        self.pays = statistics.median(self._periods_ahead) <= _GAIN * min(self._periods_here)
+        # They may come a few at once, and then none for long. The longest is a chance.
+        mean = statistics.fmean(sorted(self._periods_ahead)[:-1])
+        self.pays = mean <= _GAIN * statistics.median(self._periods_here)
         return True
 
 
