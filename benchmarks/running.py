@@ -46,7 +46,7 @@ class Case:
     arguments: tuple[str, ...] = ()
     allow: str = "exact"
     at_least: float = _NONE_SLOWER
-    rounds: int = 2
+    rounds: int = 4
     seconds: float = 1.5
     warm_up: int = 8
     is_input_bound: bool = False
@@ -90,23 +90,33 @@ CASES = (
          is_input_bound=True),
     Case("pictures, 2 workers, batches alone", "imagenet", (*_IMAGENET, "-j", "2"),
          at_least=_INPUT_BOUND, seconds=6.0, warm_up=4, drains=True),
-    Case("tokens", "tokens", _TOKENS, at_least=_LOOPS, rounds=3, seconds=3.0),
-    Case("tabular", "tabular", _TABLE, at_least=_LOOPS, rounds=3, seconds=2.0, warm_up=50),
-    *(Case(name, name, arguments, rounds=1) for name, arguments in _LONGER.items()),
+    Case("tokens", "tokens", _TOKENS, at_least=_LOOPS, seconds=3.0),
+    Case("tabular", "tabular", _TABLE, at_least=_LOOPS, seconds=2.0, warm_up=50),
+    *(Case(name, name, arguments) for name, arguments in _LONGER.items()),
 )  # fmt: skip
 # Trials of these take minutes.
 NUMERIC = (
-    Case("tokens, numeric", "tokens", _TOKENS, "numeric", _LOOPS, 3, 3.0, 40),
-    Case("tabular, numeric", "tabular", _TABLE, "numeric", _LOOPS, 3, 2.0, 200),
+    Case("tokens, numeric", "tokens", _TOKENS, "numeric", _LOOPS, 4, 3.0, 40),
+    Case("tabular, numeric", "tabular", _TABLE, "numeric", _LOOPS, 4, 2.0, 200),
 )
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Of several processes: what steps took, and how much of that was spent waiting for batches."""
+    """Of one process: what steps took, and how much of that was spent waiting for batches."""
 
     seconds: list[float]
     waited: list[float]
+
+    @property
+    def second(self) -> float:
+        """What one took."""
+        return statistics.fmean(self.seconds)
+
+    @property
+    def wait(self) -> float:
+        """How long one waited."""
+        return statistics.fmean(self.waited)
 
 
 def main() -> None:
@@ -163,8 +173,9 @@ def measure(case: Case, folder: Path, rounds: int) -> list[Claim]:
         ways = list(runs)
         for way in ways if number % 2 == 0 else reversed(ways):
             runs[way].append(_run(case, folder, known, fixes if way == "fixed" else ()))
-    before, after = (_joined(runs[way]) for way in ("as it is", "fixed"))
-    speed = speed_of(before.seconds, after.seconds)
+    before, after = runs["as it is"], runs["fixed"]
+    # Processes of the same script differ for as long as they live: each counts once.
+    speed = speed_of([steps.second for steps in before], [steps.second for steps in after])
     what = ", ".join(fixes) or "no fix"
     claims = [_claim(case.name, speed, what, case.at_least)]
     if case.is_input_bound:
@@ -173,16 +184,17 @@ def measure(case: Case, folder: Path, rounds: int) -> list[Claim]:
     return claims
 
 
-def input_bound(before: Steps, after: Steps) -> tuple[list[float], list[float]]:
+def input_bound(before: list[Steps], after: list[Steps]) -> tuple[list[float], list[float]]:
     """What steps take beyond their own computing, which is what they took without waiting.
 
-    >>> input_bound(Steps([3.0], [2.0]), Steps([1.5], [0.1]))
+    >>> input_bound([Steps([3.0], [2.0])], [Steps([1.5], [0.1])])
     ([2.0], [0.5])
     """
-    computing = statistics.fmean(
-        second - wait for second, wait in zip(before.seconds, before.waited, strict=True)
+    computing = statistics.fmean(steps.second - steps.wait for steps in before)
+    return (
+        [steps.wait for steps in before],
+        [max(steps.second - computing, _LEAST_S) for steps in after],
     )
-    return before.waited, [max(second - computing, _LEAST_S) for second in after.seconds]
 
 
 def _claim(what: str, speed: Speed | None, fixes: str, at_least: float) -> Claim:
@@ -235,13 +247,6 @@ def _run(case: Case, folder: Path, known: Path, fixes: Sequence[str]) -> Steps:
         for name in ("ends", "waited")
     )
     return Steps(steps, waits)
-
-
-def _joined(runs: list[Steps]) -> Steps:
-    return Steps(
-        [second for steps in runs for second in steps.seconds],
-        [wait for steps in runs for wait in steps.waited],
-    )
 
 
 def _sort_into_classes(files: list[Path], folder: Path) -> None:
