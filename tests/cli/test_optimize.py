@@ -91,6 +91,7 @@ def test_json(tmp_path: Path, run_cli: Run) -> None:
     [
         (("net.py:Nothing", "--input", "1x3"), "It has Net, batches, make_model"),
         (("net.py:Net", "--input", "1y3"), "is no shape"),
+        (("net.py:Net", "--input", "1x3x8x8", "--save", "net.py"), "expected a folder"),
         (
             ("net.py:Net", "--input", "1x3x8x8", "--accuracy", "int8"),
             "expected exact, mixed, lossy",

@@ -37,7 +37,12 @@ def test_frozen_weights_are_constants(subject: Subject, change: Change) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_ahead_of_time_takes_other_shapes_as_the_model_does(subject: Subject) -> None:
     made = Variant().plus(compiled.AHEAD_OF_TIME).build(subject)
-    for example in (EXAMPLE, EXAMPLE[:1], torch.cat([EXAMPLE, EXAMPLE])):
+    laid_otherwise = EXAMPLE.contiguous(memory_format=torch.channels_last)
+    turned = EXAMPLE.transpose(2, 3).contiguous().transpose(2, 3)
+    within = torch.zeros(EXAMPLE.numel() + 1)[1:].view_as(EXAMPLE).copy_(EXAMPLE)
+    repeated = EXAMPLE[:1].expand_as(EXAMPLE)
+    shapes = (EXAMPLE, EXAMPLE[:1], torch.cat([EXAMPLE, EXAMPLE]))
+    for example in (*shapes, laid_otherwise, turned, within, repeated):
         expected = subject.model(example)
         torch.testing.assert_close(made(example), expected, rtol=1e-3, atol=1e-4)
 
@@ -154,3 +159,14 @@ def test_a_way_that_depends_on_shapes_is() -> None:
     for length in (5, 9):
         x = torch.randn(2, length, 4)
         torch.testing.assert_close(made(x), model(x))
+
+
+def test_models_with_hooks_are_not_made_into_graphs() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
+    subject = Subject(model, inputs_of(torch.ones(2, 4)))
+    changes = (compiled.TORCHSCRIPT, compiled.AHEAD_OF_TIME)
+    assert not any(change.why_not(subject) for change in changes)
+    seen: list[object] = []
+    model[0].register_forward_hook(lambda part, given, result: seen.append(result))
+    for change in changes:
+        assert "calls hooks" in (change.why_not(subject) or "")

@@ -338,3 +338,8 @@ def test_what_cannot_work_is_said(trained):
     assert "'nowhere'" in message(ignored=["nowhere"])
     assert "train_fn" in message(train=None)
     assert "torch.nn.Module" in message(model=builtins.print)
+
+
+def test_data_may_be_read_once_only():
+    found = compress(network(), EXAMPLE, 0.5, fit, accuracy, iter(DATA), max_drop=1.0)
+    assert found.rows[1].score is not None

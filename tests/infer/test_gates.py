@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from slipstream.errors import UsageError
+from slipstream.infer.changes.layout import ChannelsLast
 from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.metric import drop_of, is_worse, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
@@ -304,3 +305,33 @@ def test_complex_numbers_may_be_rounded() -> None:
 def test_inputs_of_other_shapes_that_fail_are_named() -> None:
     with pytest.raises(UsageError, match=r"Linear fails itself with also\[0\] of \(5, 9\)"):
         reference(nn.Linear(8, 2), _ROWS, (torch.ones(5, 9),))
+
+
+class Cached(nn.Module):
+    """As attention that keeps what it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        cache.mul_(0.9).add_(x)
+        return self.conv(cache)
+
+
+def test_a_model_that_changes_its_inputs_has_no_variants() -> None:
+    model = Cached()
+    known = reference(model, (torch.randn(2, 3, 8, 8), torch.zeros(2, 3, 8, 8)))
+    for variant in (copied(model), ChannelsLast(copied(model))):
+        assert "the model changes its inputs" in (contract(variant, known) or "")
+
+
+def test_results_can_be_viewed_as_those_of_the_model() -> None:
+    model, example = nn.Conv2d(3, 4, 3).eval(), torch.randn(2, 3, 8, 8)
+    known = reference(model, example)
+    made = ChannelsLast(copied(model))
+    assert contract(made, known) is None
+    assert made(example).view(2, -1).shape == (2, 144)
+    assert "not contiguous" in (
+        contract(made.model.to(memory_format=torch.channels_last), known) or ""
+    )

@@ -451,6 +451,8 @@ def test_a_model_that_draws_is_told(only: Any) -> None:
 
 def test_wrong_calls_are_told() -> None:
     model = nn.Linear(8, 8)
+    with pytest.raises(UsageError, match="has parameters without a shape"):
+        slipstream.optimize_model(torch.nn.LazyLinear(8), torch.ones(1, 4))
     with pytest.raises(UsageError, match=r"a function; expected a torch.nn.Module"):
         slipstream.optimize_model(lambda x: x, EXAMPLE)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="expected one of 'exact', 'mixed', 'lossy'"):

@@ -39,6 +39,17 @@ def test_it_is_built_again(found: Optimized, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_inference_mode_alone_is_built_again(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+    subject = Subject(model, inputs_of(torch.ones(2, 4)))
+    found = Optimized(Variant().build(subject), Variant(), [], subject)
+    assert found.name == "inference-mode"
+    found.save(tmp_path)
+    again = load(tmp_path, model.train())
+    assert torch.equal(again(torch.ones(2, 4)), model[0](torch.ones(2, 4)))
+    assert model.training
+
+
 def test_threads_that_there_are_no_cores_for_are_left_out(found: Optimized, tmp_path: Path) -> None:
     found.save(tmp_path)
     file = tmp_path / "recipe.json"

@@ -29,6 +29,7 @@ CHOICES = {
     "fp16": Choices(precision="fp16", clip_norm=0.1),
     "scaled": Choices(precision="fp16"),
     "average": Choices(ema=0.9, update="loop"),
+    "norm": Choices(clip_norm=float("inf")),
     "kernels": Choices(own_kernels=True),
     "gpu": Choices(precision="tf32", cudnn_benchmark=True),
     "compile": Choices(compile=True, clip_norm=0.1),

@@ -416,3 +416,33 @@ def test_a_checkpoint_of_another_layout_is_laid_out_anew(make: Any) -> None:
     found, after = trained("fused", channels_last=True, state=copy.deepcopy(plain))
     assert after["param_groups"][0]["fused"]
     assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_fused_updates_go_on_from_a_checkpoint_that_lies_otherwise() -> None:
+    """They read what is kept for a parameter as if it lay like the parameter."""
+    batches = pictures()
+    plain = pictures_net()
+    own = adamw(plain, fused=True)
+    losses_of(TrainStep(plain, own, cross_entropy), batches[:4])
+    saved = copy.deepcopy([plain.state_dict(), own.state_dict()])
+    expected = losses_of(TrainStep(plain, own, cross_entropy), batches[4:])
+    for first, then in ((False, True), (True, False)):
+        model = pictures_net()
+        optimizer = adamw(model, fused=True)
+        step = TrainStep(model, optimizer, cross_entropy, channels_last=first)
+        model.load_state_dict(saved[0])
+        optimizer.load_state_dict(saved[1])
+        half = copy.deepcopy(optimizer.state_dict())
+        if then:
+            step = TrainStep(model, optimizer, cross_entropy, channels_last=True)
+        optimizer.load_state_dict(half)
+        found = losses_of(step, batches[4:])
+        assert found == pytest.approx(expected, rel=1e-3), (first, then)
+
+
+def test_convolutions_of_three_dimensions_stay_as_they_lie() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Unflatten(1, (1, 4)), nn.Conv3d(1, 2, 2))
+    step = TrainStep(model, sgd(model), lambda net, batch: net(batch).mean(), channels_last=True)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model[2].weight.is_contiguous()
+    step(torch.randn(2, 2, 8, 8))

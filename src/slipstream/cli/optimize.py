@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slipstream.errors import UsageError
+
 if TYPE_CHECKING:
     from slipstream.infer.optimized import Optimized
 
@@ -70,7 +72,6 @@ def optimize(
         load_model,
         parse_inputs,
     )
-    from slipstream.errors import UsageError
     from slipstream.infer.change import KINDS
     from slipstream.infer.optimize import optimize_model
 
@@ -83,6 +84,8 @@ def optimize(
             "function of a model and a batch with one score per sample, and --data file.py:test, "
             "the batches."
         )
+    if save is not None:
+        _make_room(save)
     # What the model's own code prints is no part of the result.
     with redirect_stdout(sys.stderr), _progress(quiet=as_json):
         made = load_model(model)
@@ -100,12 +103,22 @@ def optimize(
             without=[name.strip() for name in without.split(",") if name.strip()],
             budget_s=budget,
         )
-    if save is not None:
-        found.save(save)
     if as_json:
         print(json.dumps(found.as_dict(), indent=1))
-        return
-    _show(found, save)
+    else:
+        _show(found, save)
+    if save is not None:
+        found.save(save)
+
+
+def _make_room(folder: Path) -> None:
+    """Before a search that would be in vain."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"--save is {folder}, which cannot be made ({error.strerror}); expected a folder."
+        ) from None
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from slipstream.infer.change import Variant
 from slipstream.infer.row import Row
 from slipstream.infer.subject import Subject
 
+INFERENCE_MODE = "inference-mode"  # a variant without changes
+
 
 @dataclass
 class Optimized:
@@ -25,6 +27,8 @@ class Optimized:
     @property
     def name(self) -> str:
         """Of the variant."""
+        if self.is_changed and not self.variant.changes:
+            return INFERENCE_MODE
         return self.variant.name if self.is_changed else "eager"
 
     @property

@@ -26,7 +26,7 @@ from slipstream.infer.gates.reference import ask, reference_of
 from slipstream.infer.inputs import Inputs, inputs_of
 from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.leaves import tensors_of
-from slipstream.infer.optimized import Optimized
+from slipstream.infer.optimized import INFERENCE_MODE, Optimized
 from slipstream.infer.quiet import first_line
 from slipstream.infer.subject import Subject, copied, expect_module
 
@@ -80,7 +80,7 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
     variant = Variant(tuple(_changes(recipe["changes"], place)))
     if len({change.place for change in variant.changes}) < len(variant.changes):
         raise UsageError(f"{place / _RECIPE} names two changes of the same kind.")
-    if not variant.changes:
+    if not variant.changes and recipe.get("variant") != INFERENCE_MODE:
         return model
     stored = _tensors(place)
     with everything_as_before(model):

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from slipstream.errors import UsageError
 from slipstream.infer.inputs import Inputs
@@ -55,6 +56,10 @@ def expect_module(model: Any) -> None:
     """Raises `UsageError` for anything that is no model."""
     if not isinstance(model, torch.nn.Module):
         raise UsageError(f"model is a {type(model).__name__}; expected a torch.nn.Module.")
+    if any(map(is_lazy, model.parameters())):
+        raise UsageError(
+            f"{type(model).__name__} has parameters without a shape. Call it once before."
+        )
 
 
 def copied(model: torch.nn.Module) -> torch.nn.Module:

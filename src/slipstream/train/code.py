@@ -1,6 +1,7 @@
 """A recipe as plain PyTorch: a program text that needs torch and nothing else."""
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,8 @@ def code_of(choices: Choices, device: str) -> str:
 
 def _helpers(choices: Choices) -> list[Callable[..., Any]]:
     found: list[Callable[..., Any]] = []
+    if choices.channels_last or choices.update is not None:
+        found.append(layout.lay_like_parameters)
     if choices.channels_last:
         found += [layout.lay_channels_last, layout.with_channels_last]
     if choices.update is not None:
@@ -49,6 +52,8 @@ def _preparation(choices: Choices, device: str) -> list[str]:
         lines.append("torch.backends.cudnn.allow_tf32 = True")
     if choices.channels_last:
         lines.append("lay_channels_last(model, optimizer)")
+    elif choices.update is not None:
+        lines.append("lay_like_parameters(optimizer)")
     if choices.update is not None:
         lines.append(f'update_by(optimizer, "{choices.update}")')
     if choices.compile:
@@ -105,7 +110,7 @@ def _update(choices: Choices) -> list[str]:
     lines = []
     if choices.clip_norm is not None:
         lines += ["scaler.unscale_(optimizer)"] if is_scaled else []
-        lines.append(f"torch.nn.utils.clip_grad_norm_(parameters, {choices.clip_norm})")
+        lines.append(f"torch.nn.utils.clip_grad_norm_(parameters, {_number(choices.clip_norm)})")
     lines += ["scaler.step(optimizer)", "scaler.update()"] if is_scaled else ["optimizer.step()"]
     if choices.ema is not None:
         lines += [
@@ -116,6 +121,10 @@ def _update(choices: Choices) -> list[str]:
             "        one.copy_(other)",
         ]
     return lines
+
+
+def _number(value: float) -> str:
+    return repr(float(value)) if math.isfinite(value) else f'float("{float(value)}")'
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -7,13 +7,31 @@ from typing import Any
 import torch
 
 
+def lay_like_parameters(optimizer: Any) -> None:
+    """What an optimizer keeps for a parameter has its layout, also when it has loaded a checkpoint:
+    a fused update takes that for granted, and is wrong without a word.
+    """
+
+    def lay(optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                kept = optimizer.state.get(parameter, {})
+                for name, value in kept.items():
+                    is_like = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+                    if is_like and value.stride() != parameter.stride():
+                        kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+    with torch.no_grad():
+        lay(optimizer)
+    optimizer.register_load_state_dict_post_hook(lay)
+
+
 def lay_channels_last(model: Any, optimizer: Any) -> None:
     """Weights of four dimensions, and what an optimizer has kept for them, in place."""
-    model.to(memory_format=torch.channels_last)
-    for kept in optimizer.state.values():
-        for name, value in kept.items():
-            if isinstance(value, torch.Tensor) and value.dim() == 4:
-                kept[name] = value.contiguous(memory_format=torch.channels_last)
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+    lay_like_parameters(optimizer)
 
 
 def with_channels_last(batch: Any) -> Any:

@@ -13,7 +13,7 @@ from slipstream.train.choices import Choices, Precision, Way
 from slipstream.train.compiled import CompiledModel
 from slipstream.train.flags import flags_of
 from slipstream.train.given import expect_parts
-from slipstream.train.layout import lay_channels_last, with_channels_last
+from slipstream.train.layout import lay_channels_last, lay_like_parameters, with_channels_last
 from slipstream.train.parts import cut, expect_cuttable
 from slipstream.train.ways import expect_way, update_by
 
@@ -73,6 +73,8 @@ class TrainStep:
         self.device = self.parameters[0].device
         if channels_last:
             lay_channels_last(model, optimizer)
+        else:
+            lay_like_parameters(optimizer)
         if update is not None:
             update_by(optimizer, update)
         mode = compile if isinstance(compile, str) else None

@@ -23,20 +23,12 @@ def update_by(optimizer: Any, way: str) -> None:
             if "fused" in group:
                 group["fused"] = way == "fused"
             for parameter in group["params"]:
-                lay_out(parameter, optimizer.state.get(parameter, {}), group)
+                kept = optimizer.state.get(parameter, {})
+                if isinstance(kept.get("step"), torch.Tensor) and not group.get("capturable"):
+                    place = parameter.device if way == "fused" else torch.device("cpu")
+                    kept["step"] = kept["step"].to(place, torch.float32)
         if hasattr(optimizer, "_step_supports_amp_scaling"):
             optimizer._step_supports_amp_scaling = way == "fused"
-
-    def lay_out(parameter: Any, kept: Any, group: Any) -> None:
-        for name, value in kept.items():
-            if not isinstance(value, torch.Tensor):
-                continue
-            if name == "step" and not group.get("capturable"):
-                place = parameter.device if way == "fused" else torch.device("cpu")
-                kept[name] = value.to(place, torch.float32)
-            elif value.shape == parameter.shape and value.stride() != parameter.stride():
-                # A fused update takes that for granted, and is wrong without a word.
-                kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
     switch(optimizer)
     optimizer.register_load_state_dict_post_hook(switch)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from slipstream.infer.change import ENGINE, Change
+from slipstream.infer.elsewhere.asking import has_hooks
 from slipstream.infer.elsewhere.packaged import packaged
 from slipstream.infer.elsewhere.signature import signature_of
 from slipstream.infer.fixed import FixedWeights
@@ -22,6 +23,7 @@ from slipstream.infer.keeping import TookTooLong
 from slipstream.infer.leaves import changed
 from slipstream.infer.subject import Subject
 
+_ALIGNED = 16  # bytes
 _numbers = itertools.count()
 _TRACED_ONCE: type[Warning] = getattr(torch.jit, "TracerWarning", Warning)
 
@@ -71,6 +73,19 @@ def _why_not(subject: Subject) -> str | None:
 
 def _why_not_cuda(subject: Subject) -> str | None:
     return None if subject.device.type == "cuda" else "the model is not on a CUDA device"
+
+
+def _why_not_alone(subject: Subject) -> str | None:
+    """What is called without Python calls no hooks of it."""
+    return "it calls hooks, which a graph would not" if has_hooks(subject.model) else None
+
+
+def _why_not_ahead(subject: Subject) -> str | None:
+    return _why_not(subject) or _why_not_alone(subject)
+
+
+def _why_no_graph(subject: Subject) -> str | None:
+    return _why_not_cuda(subject) or _why_not_alone(subject)
 
 
 class Frozen(FixedWeights, Called):
@@ -132,7 +147,7 @@ def _with_cuda_graphs(name: str, mode: str) -> Change:
 
 def _ahead_of_time(model: nn.Module, subject: Subject) -> nn.Module:
     made = packaged(model, subject.inputs, subject.device)
-    return _ForCalls(model, made, subject.inputs)
+    return _ForLayouts(model, made, subject.inputs)
 
 
 class _ForCalls(FixedWeights, Called):
@@ -147,6 +162,28 @@ class _ForCalls(FixedWeights, Called):
         if self._signature.tensors(args, kwargs) is None:
             return self.model(*args, **kwargs)
         return self.call(*args, **kwargs)
+
+
+class _ForLayouts(_ForCalls):
+    """Code that was made ahead of time reads memory as the example's lay, and does not look."""
+
+    def __init__(self, model: nn.Module, call: Any, inputs: Inputs) -> None:
+        super().__init__(model, call, inputs)
+        tensors = self._signature.tensors(inputs.args, inputs.kwargs) or []
+        self._strides = [tensor.stride() for tensor in tensors]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What it gives."""
+        tensors = self._signature.tensors(args, kwargs)
+        if tensors is None or not self._lie_alike(tensors):
+            return self.model(*args, **kwargs)
+        return self.call(*args, **kwargs)
+
+    def _lie_alike(self, tensors: list[torch.Tensor]) -> bool:
+        return all(
+            tensor.stride() == stride and tensor.data_ptr() % _ALIGNED == 0
+            for tensor, stride in zip(tensors, self._strides, strict=True)
+        )
 
 
 class _Graphed(nn.Module):
@@ -223,15 +260,15 @@ def _expect_no_decision_by_values(model: nn.Module, inputs: Inputs) -> None:
 def _why_no_script(subject: Subject) -> str | None:
     if not hasattr(torch.jit, "optimize_for_inference"):
         return "this torch has no TorchScript"
-    return None
+    return _why_not_alone(subject)
 
 
 COMPILE = compiled("compile")
 FREEZING = frozen("compile freezing")
 MAX_AUTOTUNE = compiled("compile max-autotune", mode="max-autotune-no-cudagraphs")
 FREEZING_AUTOTUNE = frozen("compile freezing max-autotune", mode="max-autotune-no-cudagraphs")
-AHEAD_OF_TIME = Change("ahead-of-time", "exact", ENGINE, _ahead_of_time, _why_not)
-CUDA_GRAPH = Change("cuda-graph", "exact", ENGINE, _Graphed, _why_not_cuda)
+AHEAD_OF_TIME = Change("ahead-of-time", "exact", ENGINE, _ahead_of_time, _why_not_ahead)
+CUDA_GRAPH = Change("cuda-graph", "exact", ENGINE, _Graphed, _why_no_graph)
 CUDA_GRAPHS = _with_cuda_graphs("compile cudagraphs", "reduce-overhead")
 MAX_AUTOTUNE_GRAPHS = _with_cuda_graphs("compile max-autotune cudagraphs", "max-autotune")
 TORCHSCRIPT = Change("torchscript", "exact", ENGINE, _scripted, _why_no_script)

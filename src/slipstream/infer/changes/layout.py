@@ -7,7 +7,7 @@ from torch import nn
 
 from slipstream.infer.change import GRAPH, LAYOUT, Change
 from slipstream.infer.fold import fold, folds_of
-from slipstream.infer.leaves import changed_arguments
+from slipstream.infer.leaves import changed, changed_arguments
 from slipstream.infer.subject import Subject
 
 _NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
@@ -23,13 +23,19 @@ class ChannelsLast(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives; converting the inputs is a part of it."""
         args, kwargs = changed_arguments(args, kwargs, _with_channels_last)
-        return self.model(*args, **kwargs)
+        return changed(self.model(*args, **kwargs), _without)
 
 
 def _with_channels_last(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dim() == 4:
         return tensor.contiguous(memory_format=torch.channels_last)
     return tensor
+
+
+def _without(result: torch.Tensor) -> torch.Tensor:
+    """Callers may take views of it."""
+    is_ours = result.dim() == 4 and result.is_contiguous(memory_format=torch.channels_last)
+    return result.contiguous() if is_ours else result
 
 
 def _why_no_layout(subject: Subject) -> str | None:

@@ -47,6 +47,7 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
     _check(model, ratio, train_fn, multiple, ignored)
     check_torch_pruning()
     inputs = inputs_of(example_inputs)
+    data = list(data)  # the same samples, before and after
     before = CompressedRow("the model", "model")
     after = CompressedRow(f"{ratio:.0%} pruned", "failed")
     found = Compressed(model, None, [before, after])

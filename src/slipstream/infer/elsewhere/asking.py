@@ -16,7 +16,7 @@ def asked(
     model: nn.Module, arguments: Shell, tensors: Sequence[torch.Tensor]
 ) -> tuple[list[torch.Tensor], Shell]:
     """What the model gives. Raises `CannotExport` for one that does more than that."""
-    if any(map(_has_hooks, model.modules())):
+    if has_hooks(model):
         raise CannotExport("calls hooks, which a graph elsewhere would not")
     own = [tensor.clone() for tensor in tensors]
     before = [buffer.clone() for buffer in model.buffers()]
@@ -35,8 +35,12 @@ def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
-def _has_hooks(part: nn.Module) -> bool:
+def has_hooks(model: nn.Module) -> bool:
     """Others than torch's own, such as those that compute a normalized weight."""
+    return any(map(_has_hooks, model.modules()))
+
+
+def _has_hooks(part: nn.Module) -> bool:
     hooks = (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
     places = (getattr(hook, "__module__", None) or type(hook).__module__ for hook in hooks)
     return not all(place.startswith("torch.nn.utils.") for place in places)

@@ -15,6 +15,8 @@ from slipstream.infer.shell import emptied
 
 def contract(model: Any, reference: Reference) -> str | None:
     """Why it cannot; None if nothing speaks against it."""
+    if reference.changes_inputs:
+        return "the model changes its inputs, as only the model itself can be relied on to do"
     for answer in (*reference.answers, *reference.others):
         given = answer.inputs.copy()
         with torch.no_grad():
@@ -38,6 +40,8 @@ def _differs(result: Any, eager: Any) -> str | None:
     for one, other in zip(tensors, expected, strict=True):
         if _kind(one) != _kind(other):
             return f"gives {_kind(one)}, the model gives {_kind(other)}"
+        if other.is_contiguous() and not one.is_contiguous():
+            return "gives a result that is not contiguous, the model's is"
     for one, other in zip(tensors_of(result), tensors_of(eager), strict=True):
         if not one.is_floating_point():
             continue

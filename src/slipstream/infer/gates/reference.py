@@ -30,11 +30,12 @@ class Reference:
 
     answers: tuple[Answer, ...]
     others: tuple[Answer, ...] = ()
+    changes_inputs: bool = False
 
 
 def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
     """Ask the model itself, and a copy in double precision."""
-    _check(subject)
+    changes_inputs = _check(subject)
     asked = [subject.inputs, *(other_values(subject.inputs, seed) for seed in range(_OTHERS))]
     try:
         double: torch.nn.Module | None = copied(subject.model).double()
@@ -56,7 +57,7 @@ def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
             answers.append(answer(inputs))
         except Exception:  # values that it was not made for
             continue
-    return Reference(tuple(answers), tuple(others))
+    return Reference(tuple(answers), tuple(others), changes_inputs)
 
 
 def _fails(subject: Subject, inputs: Inputs, what: str, error: Exception) -> str:
@@ -68,9 +69,11 @@ def _fails(subject: Subject, inputs: Inputs, what: str, error: Exception) -> str
     )
 
 
-def _check(subject: Subject) -> None:
+def _check(subject: Subject) -> bool:
+    """Returns whether it changes its inputs."""
+    given = subject.inputs.copy()
     try:
-        result = ask(subject.model, subject.inputs)
+        result = _asked(subject.model, given)
     except Exception as error:
         raise UsageError(_fails(subject, subject.inputs, "inputs", error)) from error
     unknown = [leaf for leaf in emptied(result)[1].others() if not isinstance(leaf, PLAIN)]
@@ -79,16 +82,26 @@ def _check(subject: Subject) -> None:
             f"{type(subject.model).__name__} gives a {type(unknown[0]).__name__}, which cannot be "
             "compared; expected tensors, numbers and strings in tuples, lists, dicts, dataclasses."
         )
+    return not all(map(_are_same, given.tensors(), subject.inputs.tensors()))
 
 
 def ask(model: Any, inputs: Inputs) -> Any:
     """A call with random numbers that are always the same, without gradients; what it gives is
     the caller's own.
     """
-    given = inputs.copy()
+    return _asked(model, inputs.copy())
+
+
+def _asked(model: Any, given: Inputs) -> Any:
     torch.manual_seed(0)
     with torch.no_grad():
         return changed(given(model), lambda tensor: tensor.detach().clone())
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def _exactly(model: Any, inputs: Inputs) -> Any:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.nn.parameter import is_lazy
 
 from slipstream.errors import UsageError
 from slipstream.infer.inputs import Inputs, inputs_of
@@ -86,10 +85,6 @@ def _parameters(
 
 def _check(model: Any, seconds: float, ignore: Sequence[str]) -> None:
     expect_module(model)
-    if any(is_lazy(each) for each in model.parameters()):
-        raise UsageError(
-            f"{type(model).__name__} has parameters without a shape. Call it once, then lint it."
-        )
     if not seconds > 0:
         raise UsageError(f"seconds is {seconds}; expected more than 0.")
     if unknown := [name for name in ignore if name not in RULES]:
