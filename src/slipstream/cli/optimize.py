@@ -106,9 +106,11 @@ def optimize(
     if as_json:
         print(json.dumps(found.as_dict(), indent=1))
     else:
-        _show(found, save)
+        _show(found)
     if save is not None:
         found.save(save)
+        if not as_json:
+            print(f"\nStored in {save}. In Python: slipstream.infer.load({str(save)!r}, model)")
 
 
 def _make_room(folder: Path) -> None:
@@ -147,7 +149,7 @@ def _progress(quiet: bool) -> Iterator[None]:
         log.setLevel(before)
 
 
-def _show(found: "Optimized", save: Path | None) -> None:
+def _show(found: "Optimized") -> None:
     from rich.console import Console
 
     from slipstream.infer.text import table_of, verdict_of
@@ -155,5 +157,3 @@ def _show(found: "Optimized", save: Path | None) -> None:
     console = Console()
     print(verdict_of(found) + "\n")
     print(table_of(found.rows, console.width, console.is_terminal and not console.no_color))
-    if save is not None:
-        print(f"\nStored in {save}. In Python: slipstream.infer.load({str(save)!r}, model)")

@@ -21,8 +21,7 @@ def lay_like_parameters(optimizer: Any) -> None:
                     if is_like and value.stride() != parameter.stride():
                         kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
-    with torch.no_grad():
-        lay(optimizer)
+    lay(optimizer)
     optimizer.register_load_state_dict_post_hook(lay)
 
 

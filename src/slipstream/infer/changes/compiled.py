@@ -159,9 +159,13 @@ class _ForCalls(FixedWeights, Called):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What it gives."""
-        if self._signature.tensors(args, kwargs) is None:
+        tensors = self._signature.tensors(args, kwargs)
+        if tensors is None or not self._suits(tensors):
             return self.model(*args, **kwargs)
         return self.call(*args, **kwargs)
+
+    def _suits(self, tensors: list[torch.Tensor]) -> bool:
+        return True
 
 
 class _ForLayouts(_ForCalls):
@@ -172,14 +176,7 @@ class _ForLayouts(_ForCalls):
         tensors = self._signature.tensors(inputs.args, inputs.kwargs) or []
         self._strides = [tensor.stride() for tensor in tensors]
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What it gives."""
-        tensors = self._signature.tensors(args, kwargs)
-        if tensors is None or not self._lie_alike(tensors):
-            return self.model(*args, **kwargs)
-        return self.call(*args, **kwargs)
-
-    def _lie_alike(self, tensors: list[torch.Tensor]) -> bool:
+    def _suits(self, tensors: list[torch.Tensor]) -> bool:
         return all(
             tensor.stride() == stride and tensor.data_ptr() % _ALIGNED == 0
             for tensor, stride in zip(tensors, self._strides, strict=True)

@@ -24,14 +24,15 @@ def asked(
     with torch.no_grad():
         gives, result = emptied(model(*args, **kwargs))
     gives = [tensor.detach().clone() for tensor in gives]
-    if not all(map(_are_same, own, tensors)):
+    if not all(map(are_same, own, tensors)):
         raise CannotExport("changes its inputs, which a graph elsewhere would not")
-    if not all(map(_are_same, model.buffers(), before)):
+    if not all(map(are_same, model.buffers(), before)):
         raise CannotExport("changes its buffers, which a graph elsewhere would not")
     return gives, result
 
 
-def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+def are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit for bit, but for the kind of NaN."""
     return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from slipstream.errors import UsageError
+from slipstream.infer.elsewhere.asking import are_same
 from slipstream.infer.inputs import Inputs, other_values
 from slipstream.infer.leaves import as_double, changed
 from slipstream.infer.shell import PLAIN, emptied
@@ -82,7 +83,7 @@ def _check(subject: Subject) -> bool:
             f"{type(subject.model).__name__} gives a {type(unknown[0]).__name__}, which cannot be "
             "compared; expected tensors, numbers and strings in tuples, lists, dicts, dataclasses."
         )
-    return not all(map(_are_same, given.tensors(), subject.inputs.tensors()))
+    return not all(map(are_same, given.tensors(), subject.inputs.tensors()))
 
 
 def ask(model: Any, inputs: Inputs) -> Any:
@@ -96,12 +97,6 @@ def _asked(model: Any, given: Inputs) -> Any:
     torch.manual_seed(0)
     with torch.no_grad():
         return changed(given(model), lambda tensor: tensor.detach().clone())
-
-
-def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.shape != other.shape:
-        return False
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def _exactly(model: Any, inputs: Inputs) -> Any:
