@@ -16,7 +16,7 @@ def test_only_rules_that_exist_need_something() -> None:
 
 
 def test_without_a_device_nothing_is_said_of_one() -> None:
-    assert not healthy(wait_ms=0.1) & {"pageable-copy", "no-tf32", "hot-device"}
+    assert not healthy(wait_ms=0.1) & {"pageable-copy", "no-tf32", "shared-device"}
 
 
 def test_without_workers_nothing_is_said_of_them() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from slipstream.doctor.attribute import attribute
 from slipstream.doctor.capture import Capture
 from slipstream.doctor.report import make_report
 from tests.doctor.made_case import made_case, made_loader
@@ -63,6 +64,13 @@ def test_what_speaks_against_the_numbers_is_said() -> None:
         "The script was interrupted: this is what was seen until then.",
         "Other programs took 0.9 of 2 cores meanwhile: times to rely on need a run alone.",
     ]
+    hot = made_case(wait_ms=10).capture
+    window_ns = len(attribute(hot).steps) * 20_000_000
+    hot.replays = [{"name": "device", "processes": 1, "slowed": window_ns // 100}]
+    assert make_report(hot)["notes"] == []
+    hot.replays = [{"name": "device", "processes": 1, "slowed": window_ns // 4}]
+    (note,) = make_report(hot)["notes"]
+    assert note.startswith("For 25% of the time heat held the device's clocks down")
     few = made_case(wait_ms=10).capture
     few.spans = few.spans[:20]
     (note,) = make_report(few)["notes"]

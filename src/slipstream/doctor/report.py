@@ -15,12 +15,14 @@ from slipstream.doctor.rules import all_rules
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.needs import was_looked_at
 from slipstream.doctor.rules.precedence import arrange
+from slipstream.doctor.rules.replayed import replays
 from slipstream.run.cures import CURES, NUMERIC
 
 SCHEMA = "slipstream.report/1"
 _UNSEEN = {"error": "failed", "interrupted": "was interrupted"}
 _LOUD = 0.10  # of a step: from here on it decides the verdict
 _FEW_STEPS = 20
+_SLOWED_BY_HEAT = 0.1
 
 
 def make_report(capture: Capture) -> dict[str, Any]:
@@ -147,6 +149,13 @@ def _notes(case: Case) -> list[str]:
         found.append(f"Only {steps} steps were seen: times are rough, and shares may be others.")
     if words := crowded(capture.settings.get("used")):
         found.append(f"O{words[1:]}: times to rely on need a run alone.")
+    slowed = sum(seen["slowed"] * 1e-6 for seen in replays(case, "device"))
+    share = slowed / (steps * case.step_ms) if steps else 0.0
+    if share >= _SLOWED_BY_HEAT:
+        found.append(
+            f"For {min(1.0, share):.0%} of the time heat held the device's clocks down: cool it,"
+            " or lower its power limit, which keeps clocks steady."
+        )
     return found
 
 

@@ -97,7 +97,6 @@ _OF_DEVICES = (
     "data_parallel",
     "odd_dimensions",
     "shared_device",
-    "hot_device",
 )
 
 

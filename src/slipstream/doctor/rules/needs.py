@@ -96,7 +96,7 @@ _NEEDS: dict[_Need, tuple[str, ...]] = {
         "pageable-copy", "blocking-copy", "copy-on-critical-path", "needless-pinning",
         "cpu-built-tensor", "sync-each-step", "hidden-sync", "timer-without-sync", "no-tf32",
         "no-amp", "launch-bound", "allocator-thrash", "data-parallel", "odd-dimensions",
-        "shared-device", "hot-device", "empty-cache-in-loop",
+        "shared-device", "empty-cache-in-loop",
     ),
     _convolutions_on_device: ("cudnn-benchmark-off", "nchw-on-tensor-cores"),
     _convolutions: ("mixed-memory-format", "non-contiguous-input", "conv-bias-before-norm"),
