@@ -63,7 +63,7 @@ def test_a_checkpoint_that_could_not_be_written_is_no_success(tmp_path: Path) ->
 
         torch.save = full
         slipstream.speed_up("async-save")
-        torch.save({"x": torch.ones(3)}, "model.pt")
+        torch.save({"x": torch.ones(5 << 20)}, "model.pt")
         print("the end", flush=True)
         """
     done = run(tmp_path, script)

@@ -42,6 +42,7 @@ def main():
     model = nn.Sequential(nn.Linear(192, 400), nn.ReLU(), nn.Linear(400, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     train, test = DataLoader(Archive(0, 48), 4, shuffle=True), DataLoader(Archive(100, 16), 4)
+    seen = torch.zeros(5 << 20)
     for epoch in range(3):
         model.train()
         for x, y in train:
@@ -49,7 +50,7 @@ def main():
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
             gc.collect()
-            torch.save({"model": model.state_dict(), "epoch": epoch}, HERE + "/last.pt")
+            torch.save({"model": model.state_dict(), "seen": seen}, HERE + "/last.pt")
         print(epoch, evaluate(model, test).hex())
 
 main()

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from slipstream.run.fixes import saving
+from slipstream.run.saves import worth
 from slipstream.run.saves import writer as writer_module
 from slipstream.run.saves.snapshot import Buffers, NotPlain, snapshot
 from tests.run.loop_kit import run_script, same_losses, situation
@@ -38,6 +39,11 @@ for step in range(6):
     torch.save(state, f"FOLDER/{step}.pt")
     expected.append({name: value.clone() for name, value in model.state_dict().items()})
 """
+
+
+@pytest.fixture(autouse=True)
+def small_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worth, "_LARGE_BYTES", 0)
 
 
 @pytest.fixture
@@ -249,6 +255,8 @@ def slow(*args):
 torch.save = slow
 from slipstream.run.fixes import saving
 from slipstream.run.fix import Situation
+from slipstream.run.saves import worth
+worth._LARGE_BYTES = 0
 saving.apply(Situation({{}}, None))
 torch.save({{"a": torch.ones(2)}}, {str(tmp_path / "a.pt")!r})
 """
@@ -264,6 +272,42 @@ def test_little_memory_writes_as_ever(
     torch.save({"a": torch.ones(2)}, tmp_path / "a.pt")
     undo()
     assert slow_disk == ["MainThread"]
+
+
+def test_files_that_take_a_moment_are_written_as_the_script_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worth, "_LARGE_BYTES", 16 * 2**20)
+    delays = {3: 0.0, 300: DELAY_S}
+    threads = []
+
+    def save(what: Any, *args: Any) -> None:
+        threads.append((len(what["a"]), threading.current_thread().name))
+        time.sleep(delays[len(what["a"])])
+        SAVE(what, *args)
+
+    monkeypatch.setattr(torch, "save", save)
+    known = situation()
+    undo = saving.apply(known)
+    torch.save({"a": torch.ones(3)}, tmp_path / "a.pt")
+    torch.save({"a": torch.ones(3)}, tmp_path / "a.pt")
+    assert known.did_nothing("async-save")
+    for _ in range(3):
+        torch.save({"a": torch.ones(300)}, tmp_path / "b.pt")
+    assert not known.did_nothing("async-save")
+    undo()
+    aside = "slipstream-save"
+    assert threads == [(3, "MainThread")] * 2 + [(300, "MainThread"), (300, aside), (300, aside)]
+
+
+def test_a_file_that_turns_out_to_be_short_is_written_as_the_script_says_again() -> None:
+    known = worth.Worth()
+    assert known.is_long(100)
+    known.note(100, 0.5)
+    assert known.is_long(100) and known.is_long(120)
+    known.note(100, 0.001)
+    known.note(100, 0.5)
+    assert not known.is_long(120) and known.is_long(1000)
 
 
 def test_buffers_are_used_again() -> None:

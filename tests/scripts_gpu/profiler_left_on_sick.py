@@ -6,7 +6,7 @@ from gpu import DEVICE, DTYPE, Batches, Clock, mlp, pinned, rows, size
 from torch.utils.data import DataLoader
 
 torch.manual_seed(0)
-x, y = rows(size(8192, 64), 64)
+x, y = rows(size(14336, 64), 64)
 loader = DataLoader(Batches(pinned(x), pinned(y)), batch_size=None)
 model = mlp(64, size(1024, 32), size(60, 2)).to(DEVICE, DTYPE)
 criterion = torch.nn.CrossEntropyLoss()

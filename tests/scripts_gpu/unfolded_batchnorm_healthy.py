@@ -13,7 +13,7 @@ y = torch.randint(0, 16, (x.shape[0],), device=DEVICE)
 loader = DataLoader(Batches(x, y), batch_size=None)
 parts = []
 for _ in range(size(10, 2)):
-    conv, norm = torch.nn.Conv2d(64, 64, 1, bias=False), torch.nn.BatchNorm2d(64)
+    conv, norm = torch.nn.Conv2d(64, 64, 1), torch.nn.BatchNorm2d(64)
     parts.append(torch.nn.utils.fusion.fuse_conv_bn_eval(conv.eval(), norm.eval()))
 model = torch.nn.Sequential(*parts).to(DEVICE, DTYPE).eval()
 model = model.to(memory_format=torch.channels_last)

@@ -71,15 +71,13 @@ class faster:
             warnings.warn(f"slipstream: {unfinished}", stacklevel=2)
 
     def _outcome(self) -> "Outcome":
-        from slipstream.run.outcome import FixOutcome, Outcome, State
+        from slipstream.run.outcome import FixOutcome, Outcome
 
         known = self._situation
         fixes = []
         for fix in self._fixes:
-            why = known.failures.get(fix.name)
-            state: State = "undone" if why else "applied"
-            notes = known.notes.get(fix.name, [])
-            fixes.append(FixOutcome(fix.name, fix.kind, state, why or fix.what, notes))
+            fixes.append(FixOutcome(fix.name, fix.kind, "applied", fix.what))
+            fixes[-1].hear(known)
         return Outcome(
             script="with slipstream.faster()", fixes=fixes, checked=_CHECKED, situation=known,
             steps_per_s=self._follower.per_s,

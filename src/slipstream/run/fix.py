@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from slipstream.doctor.finding import FixClass
 
@@ -21,18 +21,26 @@ def warn(line: str) -> None:
             sys.stderr.write(f"slipstream: {line}\n")
 
 
+class Say(Protocol):
+    """Tells the table of fixes of one loader or model; `left` as for `Situation.note`."""
+
+    def __call__(self, line: str, *, left: bool = False) -> None:
+        """Said once."""
+
+
 @dataclass
 class Situation:
     """What is known of a script when fixes are chosen: the doctor's report and recording of it.
 
     While the script runs, fixes write into `notes` what they did to what: {fix: [line, …]}, and
-    into `failures` what made them give up.
+    into `failures` what made them give up. Those `notes` that say what was not done are in `left`.
     """
 
     report: dict[str, Any]
     capture: Any  # slipstream.doctor.capture.Capture
     notes: dict[str, list[str]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    left: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def on_device(self) -> bool:
@@ -43,13 +51,20 @@ class Situation:
         """Whether the loop was seen to make this call (see the doctor's `Call.what`)."""
         return any(call.what == what for call in self.capture.calls)
 
-    def note(self, fix: str, line: str, *, instead_of: str = "") -> None:
-        """Said once in the table, however often it happens."""
+    def note(self, fix: str, line: str, *, instead_of: str = "", left: bool = False) -> None:
+        """Said once in the table, however often it happens. `left`: it says what was not done."""
         lines = self.notes.setdefault(fix, [])
         if instead_of in lines:
             lines.remove(instead_of)
         if line not in lines:
             lines.append(line)
+        if left:
+            self.left.setdefault(fix, set()).add(line)
+
+    def did_nothing(self, fix: str) -> bool:
+        """Whether it left alone all that it came across."""
+        lines = self.notes.get(fix, [])
+        return bool(lines) and self.left.get(fix, set()).issuperset(lines)
 
     def give_up(self, fix: str, error: BaseException) -> None:
         """A fix failed; the caller goes on as the script would have without it."""

@@ -20,6 +20,14 @@ class FixOutcome:
     why: str
     notes: list[str] = field(default_factory=list)
 
+    def hear(self, situation: Situation) -> None:
+        """What it said while the script ran."""
+        self.notes = situation.notes.get(self.name, [])
+        if self.name in situation.failures:
+            self.state, self.why = "undone", situation.failures[self.name]
+        elif self.state == "applied" and situation.did_nothing(self.name):
+            self.state, self.why, self.notes = "skipped", "; ".join(self.notes), []
+
 
 @dataclass
 class Outcome:

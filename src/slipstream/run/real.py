@@ -23,7 +23,7 @@ _IDLE = "there was nothing to do for it in this run"
 # These note all that they do.
 _TELLING = (
     "fast-loader", "shared-lists", "device-prefetch", "inference-mode", "contiguous-inputs",
-    "foreach-loops", "uint8-bus", "deferred-values",
+    "foreach-loops", "uint8-bus", "deferred-values", "async-save",
 )  # fmt: skip
 
 
@@ -39,9 +39,7 @@ def outcome_of(target: Target, tried: Tried, situation: Situation) -> Outcome:
     """What is known when the script has not run, or is over."""
     following: tuple[str | None, str] = (None, "")
     for outcome in tried.fixes:
-        outcome.notes = situation.notes.get(outcome.name, [])
-        if outcome.name in situation.failures:
-            outcome.state, outcome.why = "undone", situation.failures[outcome.name]
+        outcome.hear(situation)
     ceiling = situation.report.get("ceiling_ms")
     with contextlib.suppress(Exception):  # advice is no reason to fail
         step = next_of(target, situation, tried.fixes, tried.speed)

@@ -104,8 +104,8 @@ class _Layout:
             _lay_back(laid.strides)
             before.restore()
             self._known[module] = None
-            line = str(error).partition("\n")[0]
-            self._situation.note(NAME, f"{type(module).__name__} is left alone: {line}")
+            line = f"{type(module).__name__} is left alone: {str(error).partition(chr(10))[0]}"
+            self._situation.note(NAME, line, left=True)
             return call(*args, **kwargs)  # an error of the script's own comes again
         if len(laid.works) < _MOST_KINDS:
             laid.works.add(kind)

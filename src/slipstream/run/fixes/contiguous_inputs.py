@@ -72,9 +72,10 @@ class _Inputs:
         if kind not in known:
             if len(known) >= _MOST_SHAPES:
                 return False
-            known[kind] = _is_same(original, module, given)
-            done = "copied once for" if known[kind] else "left alone, as it rounds differently:"
-            self._situation.note(NAME, f"{done} {type(module).__name__} on {tuple(given.shape)}")
+            is_same = known[kind] = _is_same(original, module, given)
+            done = "copied once for" if is_same else "left alone, as it rounds differently:"
+            line = f"{done} {type(module).__name__} on {tuple(given.shape)}"
+            self._situation.note(NAME, line, left=not is_same)
         return known[kind]
 
 

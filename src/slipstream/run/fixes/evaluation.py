@@ -171,7 +171,8 @@ class _Calls:
             site.equal[module].add(known)
             self._situation.note(NAME, f"no graph for {site.place}")
         else:
-            self._situation.note(NAME, f"left {site.place} alone: it computes differently without")
+            line = f"left {site.place} alone: it computes differently without"
+            self._situation.note(NAME, line, left=True)
         return result
 
     def _without(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:

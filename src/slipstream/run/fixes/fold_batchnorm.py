@@ -190,9 +190,10 @@ class _Folding:
             model.names.clear()
             self._situation.give_up(NAME, error)
             return result
-        model.are_close[kind] = apart <= CLOSE
-        what = f"{len(model.names)} in {type(module).__name__}" if apart <= CLOSE else "left alone"
-        self._situation.note(NAME, f"{what}: results differ by {apart:.1e} of the largest")
+        is_close = model.are_close[kind] = apart <= CLOSE
+        what = f"{len(model.names)} in {type(module).__name__}" if is_close else "left alone"
+        line = f"{what}: results differ by {apart:.1e} of the largest"
+        self._situation.note(NAME, line, left=not is_close)
         return result
 
     def _folded(self, module: Any, model: _Model, call: Any, args: Any, kwargs: Any) -> Any:

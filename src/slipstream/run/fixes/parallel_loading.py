@@ -59,6 +59,7 @@ def apply(situation: Situation) -> Undo:
     """To every DataLoader with num_workers=0, if it turns out to be safe and faster."""
     patches = Patches()
     said: WeakKeyDictionary[DataLoader[Any], str] = WeakKeyDictionary()
+    latest: dict[tuple[str | None, bool], str] = {}
 
     def wrap(original: Any) -> Any:
         def get_iterator(loader: Any) -> Any:
@@ -68,10 +69,12 @@ def apply(situation: Situation) -> Undo:
                 return original(loader)
             where = users_place()
 
-            def say(line: str) -> None:
+            def say(line: str, *, left: bool = False) -> None:
                 line = f"DataLoader at {where}: {line}"
-                situation.note(NAME, line, instead_of=said.get(loader, ""))
-                said[loader] = line
+                # A script may make a loader for every epoch: one line for all of them.
+                earlier = said.get(loader) or latest.get((where, left), "")
+                situation.note(NAME, line, instead_of=earlier, left=left)
+                said[loader] = latest[where, left] = line
 
             return AheadIterator(loader, say, partial(situation.give_up, NAME))
 

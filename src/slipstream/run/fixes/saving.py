@@ -3,21 +3,25 @@
 The file has the bytes that torch.save would have written. Until it is whole it has another name,
 and calls that could see it wait: loading, listing, moving it, other processes, the end of the
 script. An error of the disk is raised by the next save, or at the end. Where the process is killed
-while a file is under way, that file is what it was before.
+while a file is under way, that file is what it was before. Files that take a moment are written as
+the script says.
 """
 
 import os
 import threading
+import time
 from typing import Any
 
 import torch
 
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.saves.snapshot import NotPlain
+from slipstream.run.saves.snapshot import NotPlain, tensor_bytes
+from slipstream.run.saves.worth import Worth
 from slipstream.run.saves.writer import Refused, Writer
 
 NAME = "async-save"
+_LEFT = "files that take a moment, or cannot be copied, are written as the script says"
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -33,7 +37,7 @@ def apply(situation: Situation) -> Undo:
     """Of files that are named; what is written into an open file is left alone."""
     writer = Writer()
     patches = Patches()
-    patches.replace(torch, "save", lambda original: _wrap(original, writer, situation))
+    patches.replace(torch, "save", _Saves(writer, situation).wrap)
     writer.install(patches)
 
     def undo() -> None:
@@ -43,27 +47,48 @@ def apply(situation: Situation) -> Undo:
     return undo
 
 
-def _wrap(original: Any, writer: Writer, situation: Situation) -> Any:
-    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        writer.finish()
-        writer.raise_error()
-        if args or kwargs or not _can_wait(f) or not _starts(writer, obj, f, situation):
-            original(obj, f, *args, **kwargs)
+class _Saves:
+    def __init__(self, writer: Writer, situation: Situation) -> None:
+        self._writer, self._situation = writer, situation
+        self._worth = Worth()
+        self._size = 0  # of the file under way
 
-    return save
+    def wrap(self, original: Any) -> Any:
+        def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+            self._writer.finish()
+            self._writer.raise_error()
+            if self._writer.took_s is not None:
+                self._worth.note(self._size, self._writer.took_s)
+            size = None if args or kwargs or not _can_wait(f) else self._size_of(obj)
+            if size is None:
+                original(obj, f, *args, **kwargs)
+            elif not self._worth.is_long(size) or not self._starts(obj, f, size):
+                began = time.monotonic()
+                original(obj, f)
+                self._worth.note(size, time.monotonic() - began)
+                self._situation.note(NAME, _LEFT, left=True)
 
+        return save
 
-def _starts(writer: Writer, what: Any, file: Any, situation: Situation) -> bool:
-    if NAME in situation.failures:
-        return False
-    try:
-        writer.start(what, file)
-    except (NotPlain, Refused, OSError):
-        return False
-    except Exception as error:
-        situation.give_up(NAME, error)
-        return False
-    return True
+    def _size_of(self, what: Any) -> int | None:
+        try:
+            return sum(tensor_bytes(what).values())
+        except Exception:
+            return None
+
+    def _starts(self, what: Any, file: Any, size: int) -> bool:
+        if NAME in self._situation.failures:
+            return False
+        try:
+            self._writer.start(what, file)
+        except (NotPlain, Refused, OSError):
+            return False
+        except Exception as error:
+            self._situation.give_up(NAME, error)
+            return False
+        self._size = size
+        self._situation.note(NAME, "files are copied, and written meanwhile")
+        return True
 
 
 def _can_wait(file: Any) -> bool:

@@ -54,8 +54,8 @@ def apply(situation: Situation) -> Undo:
                 return original(loader)
             where = users_place()
 
-            def say(line: str) -> None:
-                situation.note(NAME, f"DataLoader at {where}: {line}")
+            def say(line: str, *, left: bool = False) -> None:
+                situation.note(NAME, f"DataLoader at {where}: {line}", left=left)
 
             try:
                 views = shelf.views(loader.dataset, say)

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from slipstream.loader.wire import Closed
+from slipstream.run.fix import Say
 from slipstream.run.loading import parked
 from slipstream.run.loading.child import Job
 from slipstream.run.loading.crew import Answer, Crew
@@ -55,7 +56,7 @@ class Ahead:
 
     def __init__(
         self, fetch: Callable[[Any], Any], indices: Indices, job: Job, knowledge: Knowledge, *,
-        length: int | None, say: Callable[[str], None], fail: Callable[[BaseException], None],
+        length: int | None, say: Say, fail: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         """`fetch` makes a batch as torch does, and `length` is how many there are."""
         self._fetch, self._indices, self._job, self._known = fetch, indices, job, knowledge
@@ -133,7 +134,7 @@ class Ahead:
 
     def _turn_off(self, why: str) -> None:
         self._known.off = why
-        self._say(f"left alone: {why}")
+        self._say(f"left alone: {why}", left=True)
         self.close()
 
     def _give_up(self, error: BaseException) -> None:

@@ -3,7 +3,7 @@
 import inspect
 import operator
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
@@ -13,6 +13,7 @@ import psutil
 from torch.utils.data import Dataset
 from torch.utils.weak import WeakIdKeyDictionary
 
+from slipstream.run.fix import Say
 from slipstream.run.loading.looks import content, global_names, names
 from slipstream.run.loading.shared_list import PackedList
 from slipstream.run.loading.shared_list_packing import NotPlain, digest_of, pack
@@ -28,7 +29,6 @@ _MOST_PARTS = 64
 _FEW = 256
 _TELL_CLASSES = frozenset({"type", "id"})
 _MISSING = object()
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Shelf:
         }
         for key, entry in now.items():
             if entry.view is not None and entry.view.packed.memory[0]:
-                say("a list is left alone: workers change it")
+                say("a list is left alone: workers change it", left=True)
                 now[key] = _Kept(entry.items, entry.held, None)
         self._kept[dataset] = now
         moved = [(place, now[id(place.table[place.key])].view) for place in places]
@@ -102,10 +102,10 @@ def _moved(items: list[Any], say: Say) -> _Kept:
     try:
         packed = pack(items)
     except NotPlain as why:
-        say(f"a list of {len(items):,} is left alone: {why}")
+        say(f"a list of {len(items):,} is left alone: {why}", left=True)
         return _Kept(items, items, None)
     except OSError as error:
-        say(f"a list of {len(items):,} is left alone: {error.strerror}")
+        say(f"a list of {len(items):,} is left alone: {error.strerror}", left=True)
         return _Kept(items, items, None)
     return _Kept(items, items.copy(), PackedList(items, packed), len(packed.memory))
 

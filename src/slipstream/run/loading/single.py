@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, MapDataPipe
 from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
 
+from slipstream.run.fix import Say
 from slipstream.run.loading.ahead import Ahead
 from slipstream.run.loading.child import Job
 from slipstream.run.loading.indices import Indices
@@ -22,7 +23,7 @@ class AheadIterator(_SingleProcessDataLoaderIter):
     """Does all that torch's does, `_next_data` aside."""
 
     def __init__(
-        self, loader: DataLoader[Any], say: Callable[[str], None],
+        self, loader: DataLoader[Any], say: Say,
         fail: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         super().__init__(loader)

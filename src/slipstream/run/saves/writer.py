@@ -4,6 +4,7 @@ import contextlib
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class Writer:
         self._what: Any = None
         self._thread: threading.Thread | None = None
         self._failed = False
+        self.took_s: float | None = None  # for the last file, once it is there
         self._errors: list[RuntimeError] = []
         self._save: Callable[..., None] = torch.save
         # As they are without our watch, which would wait for the thread itself.
@@ -66,6 +68,7 @@ class Writer:
             raise
         self._path, self._real = path, os.path.realpath(path)
         self._what, self._failed, self.is_busy = copy, False, True
+        self.took_s = None
         # Not a daemon: Python waits for it at its end.
         self._thread = threading.Thread(
             target=self._write, args=(folder, mode, ready), name="slipstream-save", daemon=False
@@ -144,12 +147,14 @@ class Writer:
         path = self._path
         # The name of the file is part of its bytes: only the folder is another one.
         temporary = str(Path(folder) / Path(path).name)
+        began = time.monotonic()
         try:
             with _beside(ready):
                 self._save(self._what, temporary)
             if mode is not None:
                 self._chmod(temporary, mode)
             self._replace(temporary, path)
+            self.took_s = time.monotonic() - began
         except Exception:
             self._failed = True
             with contextlib.suppress(OSError):
