@@ -36,6 +36,10 @@ def score(model, batch):
     return -model(batch).square().mean((1, 2, 3))
 
 
+def bad(model, batch):
+    return {}["score"]
+
+
 def batches():
     torch.manual_seed(1)
     return [torch.randn(8, 3, 16, 16) for _ in range(30)]
@@ -89,7 +93,7 @@ def test_json(tmp_path: Path, run_cli: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("net.py:Nothing", "--input", "1x3"), "It has Net, batches, make_model"),
+        (("net.py:Nothing", "--input", "1x3"), "It has Net, bad, batches, make_model"),
         (("net.py:Net", "--input", "1y3"), "is no shape"),
         (("net.py:Net", "--input", "1x3x8x8", "--save", "net.py"), "expected a folder"),
         (
@@ -105,6 +109,18 @@ def test_json(tmp_path: Path, run_cli: Run) -> None:
         (
             ("net.py:Net", "--input", "1x3x8x8", "--metric", "net.py:time", "--data", "net.py:no"),
             "expected a function for the metric",
+        ),
+        (
+            (
+                "net.py:Net",
+                "--input",
+                "1x3x8x8",
+                "--metric",
+                "net.py:bad",
+                "--data",
+                "net.py:batches",
+            ),
+            "metric failed with the model itself and the first batch: KeyError",
         ),
         (
             ("net.py:Net", "--input", "1x4x8x8"),

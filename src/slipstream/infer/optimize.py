@@ -54,7 +54,7 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
         own = _copy_of(model)
         batches = list(data or ())
         if metric is not None:
-            scores_of(own, metric, batches[:1])
+            _try_metric(metric, own, batches[0])
         third = len(batches) // 3
         calls = record_calls(own, metric, batches[:third]) if metric is not None else []
         subject = Subject(own, inputs_of(example_inputs), tuple(calls))
@@ -72,6 +72,18 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
     return Optimized(
         model if found is None else found, variant, list(search.rows.values()), subject
     )
+
+
+def _try_metric(metric: Metric, model: torch.nn.Module, batch: Any) -> None:
+    try:
+        scores_of(model, metric, [batch])
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"metric failed with the model itself and the first batch: {type(error).__name__}: "
+            f"{error}. Expected one score per sample from metric(model, batch)."
+        ) from error
 
 
 def _copy_of(model: torch.nn.Module) -> torch.nn.Module:
