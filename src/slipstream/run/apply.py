@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.fixes import (
+    added_workers,
     autocast,
     channels_last,
     compile_model,
@@ -50,7 +51,8 @@ FIXES: tuple[Fix, ...] = (
     garbage.FIX,
     empty_cache.FIX,
     saving.FIX,
-    more_workers.FIX,  # around what starts them
+    added_workers.FIX,  # around what starts them
+    more_workers.FIX,
     uint8_bus.FIX,
     fused_optimizer.FIX,
     foreach_loops.FIX,
