@@ -72,23 +72,6 @@ def test_workers_that_never_rest_get_company(tmp_path: Path) -> None:
     assert "suggested max number of worker" not in done.stderr
 
 
-def test_samples_that_draw_nothing_get_company_without_leave(tmp_path: Path) -> None:
-    script = SLOW_SAMPLES.replace("{seconds}", "0.006").replace(" + 0.01 * torch.rand(8)", "")
-    done, result = run(tmp_path, "--only", "added-workers", script=script)
-    assert done.returncode == 0, done.stderr
-    assert state_of(result, "added-workers") == "applied", result["fixes"]
-    assert result["ratio"]["low"] > 1.2
-    assert "equal, bit for bit" in result["checked"]
-
-
-@pytest.mark.long
-def test_samples_that_draw_keep_their_workers(tmp_path: Path) -> None:
-    script = SLOW_SAMPLES.replace("{seconds}", "0.006")
-    done, result = run(tmp_path, "--only", "added-workers", script=script)
-    assert done.returncode == 0, done.stderr
-    assert state_of(result, "added-workers") in ("skipped", "undone"), result["fixes"]
-
-
 @pytest.mark.long
 def test_their_number_is_a_patch(tmp_path: Path) -> None:
     script = SLOW_SAMPLES.replace("{seconds}", "0.006")

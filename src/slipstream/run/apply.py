@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.fixes import (
-    added_workers,
     autocast,
     channels_last,
     compile_model,
@@ -51,8 +50,7 @@ FIXES: tuple[Fix, ...] = (
     garbage.FIX,
     empty_cache.FIX,
     saving.FIX,
-    added_workers.FIX,  # around what starts them
-    more_workers.FIX,
+    more_workers.FIX,  # around what starts them
     uint8_bus.FIX,
     fused_optimizer.FIX,
     foreach_loops.FIX,

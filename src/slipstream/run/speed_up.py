@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # These are lines of their own in a script: what they do depends on what was measured, or comes too
 # late when a script runs.
-NOT_HERE = ("kept-memory", "threads", "fused-optimizer", "added-workers", "more-workers")
+NOT_HERE = ("kept-memory", "threads", "fused-optimizer", "more-workers")
 
 _in_place: dict[str, Callable[[], None]] = {}
 

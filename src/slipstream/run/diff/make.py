@@ -23,7 +23,6 @@ REWRITERS: dict[str, Rewriter] = {
     "cudnn-benchmark": switches.cudnn_benchmark,
     "fused-optimizer": loop.fused_optimizer,
     "zero-grad": loop.zero_grad,
-    "added-workers": loop.more_workers,
     "more-workers": loop.more_workers,
     "non-blocking-copies": loop.non_blocking_copies,
     "inference-mode": loop.inference_mode,

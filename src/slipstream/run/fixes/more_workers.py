@@ -45,7 +45,7 @@ def apply(situation: Situation) -> Undo:
 
     def wrap(original: Any) -> Any:
         def get_iterator(loader: Any) -> Any:
-            if found is None or not is_like(loader, found[0]):
+            if found is None or not _is_like(loader, found[0]):
                 return original(loader)
             given, number = loader.num_workers, found[1]
             loader.num_workers = number
@@ -65,8 +65,7 @@ def apply(situation: Situation) -> Undo:
     return patches.undo
 
 
-def is_like(loader: Any, seen: Any) -> bool:
-    """Whether a loader is made as the one that was seen."""
+def _is_like(loader: Any, seen: Any) -> bool:
     return (
         not isinstance(loader, Loader)
         and loader.num_workers == seen.workers

@@ -26,8 +26,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from slipstream.run.loading.recorded import Recorded
-
 MOST = 8  # batches for each worker
 MEMORY_SHARE = 0.125  # of what is available, for all batches under way
 _WORTH_S = 0.1  # of waiting since the last change: less is not worth the memory
@@ -145,8 +143,6 @@ def free_batches(sampler: Any, dataset: Any) -> float:
 
 def _free_of(sampler: Any) -> float:
     size = 1
-    if type(sampler) is Recorded:
-        sampler = sampler.original
     if type(sampler) is BatchSampler:
         sampler, size = sampler.sampler, sampler.batch_size
     kind = type(sampler)
