@@ -65,8 +65,7 @@ class Switch:
         def new(kind: Any, *args: Any, **kwargs: Any) -> Any:
             if self.is_on and is_users(sys._getframe(1).f_code):
                 self.is_on = False
-                line = "off, as the script has streams of its own"
-                self._situation.note(self._fix, line, left=True)
+                self._situation.note(self._fix, "off, as the script has streams of its own")
             return original(kind, *args, **kwargs)
 
         return staticmethod(new)

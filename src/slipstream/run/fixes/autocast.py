@@ -110,8 +110,7 @@ class _Casts:
     def _leave(self) -> None:
         if self._is_on:
             self._is_on = False
-            line = "off, as the script chooses a precision itself"
-            self._situation.note(NAME, line, left=True)
+            self._situation.note(NAME, "off, as the script chooses a precision itself")
 
     def _is_single(self, module: Any) -> bool:
         known = self._is_float.get(module)
