@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from slipstream.doctor.capture import Capture
 from slipstream.doctor.compare import load_report
 from slipstream.doctor.report import next_command
 from slipstream.doctor.text import print_report
@@ -226,7 +227,7 @@ def test_the_next_command_can_be_pasted() -> None:
 
     finding = Finding("no-workers", "title", where=None, cost_ms=1.0, fix="fix", fix_class="E")
 
-    command = next_command(finding, "my scripts/a;b.py")
+    command = next_command(finding, Capture("my scripts/a;b.py", {}, ""))
 
     assert command is not None
     assert command.endswith(" 'my scripts/a;b.py'")

@@ -1,11 +1,12 @@
 """The report's verdict, and what it says of whole epochs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from slipstream.doctor.attribute import attribute
-from slipstream.doctor.capture import Capture
+from slipstream.doctor.capture import BACKWARD, SAVE, Call, Capture, Span
 from slipstream.doctor.report import make_report
 from tests.doctor.made_case import made_case, made_loader
 
@@ -75,3 +76,37 @@ def test_what_speaks_against_the_numbers_is_said() -> None:
     few.spans = few.spans[:20]
     (note,) = make_report(few)["notes"]
     assert note.startswith("Only ") and "steps were seen" in note
+
+
+def test_the_verdict_is_about_what_costs_most() -> None:
+    capture = made_case(wait_ms=2.0, rest_ms=18.0).capture
+    call = Call(0, "torch.save", "train.py:40", 40)
+    capture.calls = [call]
+    found = []
+    for span in capture.spans:
+        found.append(span)
+        if span.kind == BACKWARD:
+            middle = (span.start + span.end) // 2
+            found[-1] = replace(span, end=middle)
+            found.append(Span(SAVE, middle, span.end, 0))
+    capture.spans = found
+    report = make_report(capture)
+    assert report["parts"]["loading"] / report["step_ms"] == pytest.approx(0.1, abs=0.01)
+    assert report["findings"][0]["rule"] == "frequent-checkpoint"
+    assert "mending frequent-checkpoint would save" in report["verdict"]
+
+
+def test_a_command_says_that_the_script_had_arguments() -> None:
+    capture = made_case(wait_ms=10.0, loader=made_loader(workers=0)).capture
+    assert make_report(capture)["findings"][0]["next"].endswith(" train.py")
+    capture.settings["arguments"] = 2
+    assert make_report(capture)["findings"][0]["next"].endswith(" train.py ARGS")
+
+
+def test_no_time_is_negative() -> None:
+    capture = made_case(wait_ms=10.0).capture
+    spans = capture.spans[: 1 + 3 * 5]
+    late = [replace(s, start=s.start + 10**9, end=s.end + 10**9) for s in spans[10:]]
+    capture.spans = [*spans[:10], *late]
+    steps = make_report(capture)["steps"]
+    assert steps["low_ms"] == 0 < steps["mean_ms"]

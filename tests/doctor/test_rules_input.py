@@ -13,6 +13,7 @@ from slipstream.doctor.rules import (
     large_transfer,
     library_threads,
     loader_recreated,
+    needless_copy,
     network_storage,
     no_workers,
     oversized_decode,
@@ -399,3 +400,20 @@ class TestPrecedence:
     def test_waiting_is_not_said_twice(self) -> None:
         assert self.rules(too_few_workers=20, storage_wait=21) == ["too-few-workers"]
         assert self.rules(too_few_workers=8, storage_wait=21)[0] == "storage-wait"
+
+
+def test_a_slow_dataset_and_its_copies_are_two_causes_with_their_own_lines() -> None:
+    copies = "convert: torch.tensor"
+    lines = (
+        Line("train.py:5", "smooth", "", "dataset", 120),
+        Line("train.py:9", "__getitem__", "slipstream.doctor.record.stages.call", copies, 90),
+    )
+    case = made_case(
+        wait_ms=46, stages={"dataset": (27, 27), copies: (19, 19)}, lines=lines,
+        loader=made_loader(workers=0, prefetch=None),
+    )  # fmt: skip
+    found = arrange([*no_workers.find(case), *needless_copy.find(case), *slow_transform.find(case)])
+    assert [(finding.rule, finding.where) for finding in found][1:] == [
+        ("slow-transform", "train.py:5"), ("needless-copy", "train.py:9"),
+    ]  # fmt: skip
+    assert [finding.cost_ms for finding in found] == pytest.approx([46, 27, 19], rel=0.05)

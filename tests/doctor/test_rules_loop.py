@@ -104,6 +104,18 @@ def test_saving_in_every_step_is_named_with_its_line() -> None:
     assert found.cost_ms == pytest.approx(5, rel=0.01)
 
 
+@pytest.mark.parametrize(("at", "is_near"), [(42, True), (90, False)])
+def test_a_checkpoint_that_is_renamed_is_one_cause(at: int, is_near: bool) -> None:
+    call = Call(0, "torch.save", "train.py:40", _STEPS)
+    line = Line(f"train.py:{at}", "save", "", "", _STEPS, outer="train.py:60")
+    known = {line.where: {"does": ["moves"]}}
+    parts: list[_Part] = [*PASSES, (SAVE, 5, 0), ("", 8, None)]
+    found = findings(case_of(*parts, calls=[call], line=line, statements=known))
+    assert found["frequent-checkpoint"].where == "train.py:40"
+    assert found["frequent-checkpoint"].cost_ms == pytest.approx(13 if is_near else 5, rel=0.05)
+    assert ("python-in-loop" in found) is not is_near
+
+
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_steps_between_saves_are_counted_through_the_ends_of_epochs(every: int) -> None:
     # Epochs of ten batches. The last of each ends no step, and what the step saves is seen anyway.

@@ -73,3 +73,16 @@ def test_a_loss_added_up_with_its_graph_is_found(script: str) -> None:
 def test_no_source_is_no_error() -> None:
     assert describe_statements(["nowhere.py:3", "", "x"]) == {}
     assert accumulation_of("nowhere.py:3") is None
+
+
+def test_names_are_those_that_the_file_imports_where_it_is_no_module(tmp_path: Path) -> None:
+    path = tmp_path / "gone.py"
+    path.write_text(
+        "import os, shutil as sh\nimport os.path\nfrom time import sleep as wait\n"
+        "wait(1)\nos.replace(a, b)\nsh.move(a, b)\nname.replace(a, b)\nunknown.sleep(1)\n"
+    )
+    places = [f"{path}:{line}" for line in range(4, 9)]
+    found = describe_statements(places)
+    assert [found[place]["does"] for place in places] == [
+        ["sleeps"], ["moves"], ["moves"], ["other"], ["other"],
+    ]  # fmt: skip

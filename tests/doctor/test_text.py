@@ -125,7 +125,7 @@ def test_the_next_command_is_the_first_findings_own() -> None:
 
 
 def test_the_next_command_has_the_scripts_arguments() -> None:
-    found = [named("rule", next="slipstream run --only a t.py")]
+    found = [named("rule", next="slipstream run --only a t.py ARGS")]
     lines = screen(findings=found, arguments=("--epochs", "2", "--name", "my run"))
     assert "Next: slipstream run --only a t.py --epochs 2 --name 'my run'" in lines
 

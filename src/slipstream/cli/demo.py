@@ -44,7 +44,7 @@ def demo(
     with _folder(out, (PHOTOS, PACKED), keep=keep):
         console.print(
             "A training script as written, fixed by Slipstream, and on packed photos.\n"
-            f"A minute or two, all of it in {out}/\n"
+            f"A minute or two, all of it in {out}/; the photos go at the end, unless --keep.\n"
         )
         result = Story(out.absolute(), count, console).tell()
         text = json.dumps(result.as_dict(), indent=1)

@@ -108,7 +108,7 @@ class Attribution:
         if len(times) < 2:
             return self.step_ms, self.step_ms
         spread = 1.96 * statistics.stdev(times) / math.sqrt(len(times))
-        return self.step_ms - spread, self.step_ms + spread
+        return max(0.0, self.step_ms - spread), self.step_ms + spread
 
 
 def attribute(capture: Capture) -> Attribution:
@@ -261,9 +261,9 @@ def _steps_of_optimizer(spans: Sequence[Span], judged: set[int]) -> list[Step]:
 
 def _warm(steps: list[Step]) -> list[Step]:
     """Without those of the beginning: compiled kernels, caches and queues fill up then."""
-    if len(steps) <= 2:
+    if len(steps) < 2:
         return steps
-    rest = steps[min(_WARM_UP, len(steps) // 3) :]
+    rest = steps[max(1, min(_WARM_UP, len(steps) // 3)) :]
     typical = statistics.median(step.end - step.start for step in rest)
     while len(rest) > 10 and rest[0].end - rest[0].start > 5 * typical:
         rest = rest[1:]

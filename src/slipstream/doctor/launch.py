@@ -44,7 +44,7 @@ def launch(
     session = Session(
         str(target), steps=steps, seconds=seconds, least_seconds=least_seconds, examines=examines
     )
-    ending = _Ending(session, when_left)
+    ending = _Ending(session, len(target.args), when_left)
     session.start()
     ending.install()
     if when_quiet is not None:
@@ -60,9 +60,10 @@ class _Ending:
     """
 
     def __init__(
-        self, session: "Session", when_left: Callable[[Launched], int] | None = None
+        self, session: "Session", arguments: int, when_left: Callable[[Launched], int] | None
     ) -> None:
-        self._session, self._when_left = session, when_left
+        """`arguments`: how many the script has. They themselves may be secret."""
+        self._session, self._arguments, self._when_left = session, arguments, when_left
         self._process = os.getpid()
         self._leave: Callable[[int], None] = os._exit
         self._lock = threading.Lock()
@@ -90,6 +91,7 @@ class _Ending:
             # What fails without the thread that we have ended is no failure of its own.
             ended, exit_code = "window", 0 if ran.ended == "error" else exit_code
         capture = self._session.stop(ended, replays=replays)
+        capture.settings["arguments"] = self._arguments
         self.launched = Launched(capture, exit_code)
         return self.launched
 

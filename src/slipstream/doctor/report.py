@@ -21,7 +21,9 @@ from slipstream.run.cures import CURES, NUMERIC
 SCHEMA = "slipstream.report/1"
 _UNSEEN = {"error": "failed", "interrupted": "was interrupted"}
 _LOUD = 0.10  # of a step: from here on it decides the verdict
+ARGUMENTS = "ARGS"
 _FEW_STEPS = 20
+_ABOUT = 1.1
 _SLOWED_BY_HEAT = 0.1
 
 
@@ -117,17 +119,21 @@ def _as_dict(finding: Finding, attribution: Attribution, capture: Capture) -> di
         "gain": None if finding.gain is None else dataclasses.asdict(finding.gain),
         "fix": finding.fix,
         "class": finding.fix_class,
-        "next": next_command(finding, capture.script),
+        "next": next_command(finding, capture),
     }
 
 
-def next_command(finding: Finding, script: str) -> str | None:
-    """What to type now; None where there is nothing but to change the script."""
+def next_command(finding: Finding, capture: Capture) -> str | None:
+    """What to type now; None where there is nothing but to change the script. ARGS stand for the
+    script's, which a report does not have.
+    """
+    script = capture.script
     fix = CURES.get(finding.rule) if finding.has_cure else None
     if fix is None or (not script.endswith(".py") and not script.startswith("-m ")):
         return None
     allow = "--allow numeric " if fix in NUMERIC else ""
-    return f"slipstream run {allow}--only {fix} {quoted(script)}"
+    behind = f" {ARGUMENTS}" if capture.settings.get("arguments") else ""
+    return f"slipstream run {allow}--only {fix} {quoted(script)}{behind}"
 
 
 def quoted(script: str) -> str:
@@ -170,10 +176,13 @@ def _verdict(case: Case, findings: list[Finding]) -> str:
     share = {part: ms / attribution.step_ms for part, ms in attribution.parts.items()}
     worst = max(findings, key=lambda finding: finding.cost_ms, default=None)
     step = f"A step takes {attribution.step_ms:.1f} ms"
-    if share.get(LOADING, 0.0) >= _LOUD:
+    waits = share.get(LOADING, 0.0)
+    is_largest = worst is None or worst.cost_ms <= _ABOUT * waits * attribution.step_ms
+    if waits >= _LOUD and is_largest:
         return f"{step}; for {share[LOADING]:.0%} of that time the model waits for data."
     if worst is not None and worst.cost_ms / attribution.step_ms >= _LOUD:
-        saved = worst.cost_ms / attribution.step_ms
+        most = max(worst.cost_ms, worst.gain.high_ms if worst.gain else 0.0)
+        saved = most / attribution.step_ms
         return f"{step}; mending {worst.rule} would save up to {min(1.0, saved):.0%} of it."
     if share.get(UNATTRIBUTED, 0.0) >= 0.25:
         return (

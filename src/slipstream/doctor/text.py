@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from slipstream.doctor.report import quoted
+from slipstream.doctor.report import ARGUMENTS, quoted
 
 _BAR = 60
 _COLOURS = {
@@ -95,6 +95,8 @@ def print_report(
         _print(Text(_UNSEEN), console)
     command = _next_command(report)
     if command is not None:
+        if arguments:
+            command = command.removesuffix(f" {ARGUMENTS}")
         command = _shown(" ".join([command, *map(shlex.quote, arguments)]))
         console.print(Text.assemble("Next: ", (command, "bold")), soft_wrap=True)
     if page:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 3.0
 _FIRST_STEPS = 4
-_STEPS_BEFORE_TIDYING = 2  # of the first ones, which are left out of what a step takes
+_STEPS_BEFORE_TIDYING = 1  # the first one is always left out of what a step takes
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _collect_garbage = gc.collect  # that of the script is watched
 SEARCH = "DistributedDataParallel: unused parameters"

@@ -12,8 +12,8 @@ from typing import Any
 
 from slipstream.doctor.record.places import full_path
 
-WRITES, PYTHON, ARRAYS, SLEEPS, STATE, TORCH, OTHER = (
-    "writes", "python", "arrays", "sleeps", "state", "torch", "other",
+WRITES, PYTHON, ARRAYS, SLEEPS, STATE, MOVES, TORCH, OTHER = (
+    "writes", "python", "arrays", "sleeps", "state", "moves", "torch", "other",
 )  # fmt: skip
 _WRITERS = frozenset((
     "print", "write", "writelines", "writerow", "writerows", "flush", "fsync", "savefig", "to_csv",
@@ -21,6 +21,14 @@ _WRITERS = frozenset((
     "add_images", "add_figure", "add_text", "log_metric", "log_metrics", "info", "debug",
     "warning", "dump", "savetxt", "savez", "savez_compressed", "imsave", "imwrite",
 ))  # fmt: skip
+_MOVERS = frozenset((
+    "replace", "rename", "renames", "move", "copy", "copy2", "copyfile", "link", "symlink",
+    "remove", "unlink",
+))  # fmt: skip
+_BY_PACKAGE = (
+    (("time",), frozenset({"sleep"}), SLEEPS),
+    (("os", "posix", "shutil"), _MOVERS, MOVES),
+)
 _ARITHMETIC = frozenset(("sum", "abs", "max", "min", "pow", "round", "divmod", "float", "map"))
 _PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffers"))
 _FACTORIES = frozenset((
@@ -48,9 +56,10 @@ def describe_statements(places: Iterable[str]) -> dict[str, dict[str, Any]]:
         chain = _chain_at(tree, int(number))
         if chain:
             loop = _parameter_loop(chain)
+            names = _names_of(file) or _imported(tree)
             found[place] = {
-                "does": sorted(_does(_at_the_end(chain), _names_of(file))),
-                "builds": _builds(chain[-1], _names_of(file)),
+                "does": sorted(_does(_at_the_end(chain), names)),
+                "builds": _builds(chain[-1], names),
                 "over_parameters": None if loop is None else f"{file}:{loop}",
             }
     return found
@@ -126,6 +135,21 @@ def _names_of(file: str) -> dict[str, Any]:
             return vars(module)
     main = sys.modules.get("__main__")
     return {} if main is None or getattr(main, "__file__", None) else vars(main)
+
+
+def _imported(tree: ast.Module) -> dict[str, Any]:
+    """What a file imports, by its names: what was run by `-m` is no module any more."""
+    names: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                names[alias.asname or whole] = sys.modules.get(whole)
+        elif isinstance(node, ast.ImportFrom):
+            module = sys.modules.get(node.module or "")
+            for alias in node.names:
+                names[alias.asname or alias.name] = getattr(module, alias.name, None)
+    return names
 
 
 def _chain_at(tree: ast.AST, line: int) -> list[ast.stmt]:
@@ -210,13 +234,14 @@ def _kind_of(call: ast.Call, names: dict[str, Any]) -> str:
     root = _root(call.func)
     known = names.get(root, getattr(builtins, root, None)) if root else None
     package = _package_of(known)
-    name = last or (root or "")
+    name = last or getattr(known, "__name__", None) or root or ""
     if name in _WRITERS or (name == "open" and _opens_to_write(call)):
         return WRITES
     if name in ("deepcopy", "state_dict", "load_state_dict"):
         return STATE
-    if package == "time" and name == "sleep":
-        return SLEEPS
+    for packages, wanted, kind in _BY_PACKAGE:
+        if package in packages and name in wanted:
+            return kind
     if package in _ARRAY_PACKAGES:
         return ARRAYS
     if package == "torch":

@@ -12,15 +12,17 @@ from slipstream.doctor.rules.own_code import own_lines
 
 NAME = "frequent-checkpoint"
 HEALTHY = "checkpoints do not hold the loop up"
+_NEAR = 10  # lines
 
 
 def find(case: Case) -> list[Finding]:
     """Saves inside of steps, and copies of the model's state."""
     costs = {call.where: case.call_ms(call) for call in case.calls(*CHECKPOINTS)}
+    moved = moved_with_saves(case)
     for line in own_lines(case):
-        if "state" in line.does and not line.over_parameters:
+        if ("state" in line.does and not line.over_parameters) or line.where in moved:
             costs[line.where] = costs.get(line.where, 0.0) + line.ms
-    places = sorted((w for w in costs if w and costs[w] > 0), key=lambda w: -costs[w])
+    places = sorted((w for w in costs if w and costs[w] > 0), key=lambda w: (w in moved, -costs[w]))
     cost = sum(costs.values())
     if not places or not case.matters(cost):
         return []
@@ -42,6 +44,20 @@ def find(case: Case) -> list[Finding]:
             gain=Gain(0.0, cost),
         )
     ]
+
+
+def moved_with_saves(case: Case) -> set[str]:
+    """Lines near a save that rename, copy or remove files: a checkpoint is written, then moved."""
+    saves = [call.where.rpartition(":") for call in case.calls(*CHECKPOINTS) if call.where]
+    found = set()
+    for line in own_lines(case):
+        file, _, number = line.where.rpartition(":")
+        is_near = any(
+            file == other and abs(int(number) - int(place)) <= _NEAR for other, _, place in saves
+        )
+        if "moves" in line.does and is_near:
+            found.add(line.where)
+    return found
 
 
 def _how_often(case: Case) -> str:

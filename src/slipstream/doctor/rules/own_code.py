@@ -20,7 +20,7 @@ from slipstream.doctor.rules.case import Case
 
 _MAIN = (NEXT, FORWARD, BACKWARD, OPTIMIZER)
 _PARTS = (*_MAIN, ZERO_GRAD, FETCH)
-_SURE = {"arrays", "sleeps", "python", "writes", "state"}
+_SURE = {"arrays", "sleeps", "python", "writes", "state", "moves"}
 _BY_CHANCE = 0.05  # of a line's samples: taken while a part began or ended beside it
 _ARRAYS = ("numpy", "scipy", "sklearn", "pandas", "PIL", "cv2", "skimage", "matplotlib")
 

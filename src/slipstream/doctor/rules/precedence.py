@@ -28,6 +28,8 @@ _SILENCES: dict[str, tuple[str, ...]] = {
     "cold-reads": (*_WORK, "storage-wait", "too-few-workers", "small-files"),
     "slow-tokenizing": (*_WORK, "storage-wait", "too-few-workers", "slow-collate"),
     "late-crop": (*_WORK, "storage-wait", "repeated-preprocessing"),
+    # What is copied is no time of the code around it.
+    "needless-copy": ("storage-wait", "too-few-workers"),
     **dict.fromkeys(("sync-each-step", "hidden-sync", "blocking-copy"), ("python-in-loop",)),
     "slow-worker-start": ("workers-restarted", "loader-recreated"),
 }  # fmt: skip
@@ -36,6 +38,7 @@ _BEFORE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_WASTE, ("too-few-workers", *_WORK)),
     **dict.fromkeys(_FAULTS, ("no-workers", "too-few-workers", *_WORK)),
     **dict.fromkeys(_WORK, ("too-few-workers",)),
+    "needless-copy": ("no-workers", "too-few-workers"),
     "swapping": ("no-workers", "too-few-workers", "storage-wait", *_WASTE, *_WORK),
 }
 # What it explains is not theirs, however much more they take: without memory all is slow.

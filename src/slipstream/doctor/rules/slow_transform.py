@@ -2,7 +2,7 @@
 
 from slipstream.doctor.attribute import Loading
 from slipstream.doctor.finding import Finding, Gain
-from slipstream.doctor.rules import too_few_workers
+from slipstream.doctor.rules import needless_copy, too_few_workers
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import (
     feed,
@@ -74,7 +74,9 @@ def dominant(loading: Loading) -> str | None:
     if not own:
         return None
     stage = max(own, key=lambda name: own[name])
-    rest = max((ms for s, ms in loading.stages.items() if s != stage), default=0.0)
+    # What `needless-copy` is about is mended by itself.
+    others = (ms for s, ms in loading.stages.items() if s not in (stage, needless_copy.STAGE))
+    rest = max(others, default=0.0)
     is_most = own[stage] >= _LEAST_SHARE * loading.batch_ms
     stands_out = own[stage] >= _OTHERS * rest or own[stage] >= 0.6 * loading.batch_ms
     return stage if is_most and stands_out else None
