@@ -46,17 +46,18 @@ def describe_statements(places: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     trees: dict[str, ast.Module | None] = {}
+    known: dict[str, dict[str, Any]] = {}
     for place in places:
         file, _, number = place.rpartition(":")
         if file not in trees:
-            trees[file] = _tree_of(file)
-        tree = trees[file]
+            tree = trees[file] = _tree_of(file)
+            known[file] = {} if tree is None else _names_of(file) or _imported(tree)
+        tree, names = trees[file], known[file]
         if tree is None or not number.isdigit():
             continue
         chain = _chain_at(tree, int(number))
         if chain:
             loop = _parameter_loop(chain)
-            names = _names_of(file) or _imported(tree)
             found[place] = {
                 "does": sorted(_does(_at_the_end(chain), names)),
                 "builds": _builds(chain[-1], names),

@@ -1,7 +1,7 @@
 """Which checkpoints are worth a thread: copying, starting it and sharing cores cost, too."""
 
 _LONG_S = 0.02
-_LARGE_BYTES = 16 * 2**20  # this much takes long on any disk
+_LARGE_BYTES = 16 * 2**20  # taken to be long until one was timed
 
 
 class Worth:
