@@ -42,7 +42,7 @@ def truth_of(path: Path) -> Truth:
     line, second, *_ = path.read_text().split("\n", 2)
     _, named, under = second.partition("# under: ")
     setting = under.strip() if named else None
-    if line.strip() == "# truth: none" or line.startswith("# the twin of "):
+    if line.strip() == "# truth: none":
         return Truth(None, under=setting)
     found = _HEADER.match(line)
     assert found is not None, f"{path.name}: {line!r} is no truth"

@@ -11,7 +11,6 @@ from tests.doctor import scripts
 from tests.doctor.score_gpu import SCRIPTS
 
 _SICK = sorted(SCRIPTS.glob("*_sick.py"))
-_NO_TRUTH = ("no_tf32_healthy.py",)  # mended, it has the next fault
 
 
 def test_there_are_scripts() -> None:
@@ -25,8 +24,7 @@ def test_a_sick_script_says_what_is_wrong_and_has_a_twin(path: Path) -> None:
     lines = path.read_text().splitlines()[1:]
     assert truth.at is None or any(truth.at in line for line in lines)
     twin = scripts.twin_of(path)
-    if twin.name not in _NO_TRUTH:
-        assert scripts.truth_of(twin).rule is None
+    assert scripts.truth_of(twin).rule is None
     for script in (path, twin):
         compile(script.read_text(), script.name, "exec")
 
