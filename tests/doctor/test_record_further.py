@@ -8,6 +8,8 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -15,12 +17,14 @@ import torch
 
 from slipstream.doctor.capture import Call, Process
 from slipstream.doctor.diagnose import diagnose
+from slipstream.doctor.record import stopwatch
 from slipstream.doctor.record.libraries import time_libraries
 from slipstream.doctor.record.models import ModelFacts
 from slipstream.doctor.record.opens import OpenCount, count_opens
 from slipstream.doctor.record.pressure import memory_stall, own_swap, swapped_in
 from slipstream.doctor.record.products import Attention, Product, Products, watching_products
 from slipstream.doctor.record.replay_anomaly import StackOfDepth
+from slipstream.doctor.record.replay_model import training_pass
 from slipstream.doctor.record.replay_products import is_odd, padded, replay_products
 from slipstream.doctor.record.retained import RetainedGraphs
 from slipstream.doctor.record.rungs import Rungs
@@ -321,3 +325,54 @@ def test_a_pass_that_fails_on_its_stack_says_so() -> None:
     with pytest.raises(RuntimeError):
         stack.with_anomaly(False)()
     stack.close()
+
+
+class _Casts(torch.autograd.Function):
+    """Notes whether its passes run under autocast."""
+
+    seen: ClassVar[list[bool]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        _Casts.seen.append(torch.is_autocast_enabled("cuda"))
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        _Casts.seen.append(torch.is_autocast_enabled("cuda"))
+        return gradient
+
+
+class _Noted(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return cast("torch.Tensor", _Casts.apply(super().forward(x)))
+
+
+@pytest.mark.filterwarnings("ignore:User provided device_type")
+@pytest.mark.parametrize("under", [True, False])
+def test_autocast_is_for_the_forward_pass(under: bool) -> None:
+    _Casts.seen.clear()
+    work = training_pass(_Noted(3, 2), ((torch.ones(4, 3),), {}))
+    torch.set_autocast_enabled("cuda", under)
+    try:
+        work()
+        assert torch.is_autocast_enabled("cuda") == under
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    assert _Casts.seen == [under, False]
+
+
+def test_short_passes_on_a_device_are_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, clock = [], [0.0]
+    monkeypatch.setattr(stopwatch, "cuda_is_in_use", lambda: True)
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("wait"))
+
+    def work() -> None:
+        calls.append("pass")
+        clock[0] += 0.006
+
+    times = Stopwatch(5.0).compare(work, work, seconds=0.2)
+    assert times is not None
+    assert calls[-6:] == ["wait", *4 * ["pass"], "wait"]
+    assert times[0] + times[1] == pytest.approx(10 * [6.0])

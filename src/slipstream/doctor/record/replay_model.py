@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -226,13 +227,20 @@ def training_pass(model: Any, given: Any, *, keep: bool = False) -> Work:
             for leaf in tree_leaves(result)
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad
         ]
-        torch.stack([leaf.sum().to(torch.float64).real for leaf in outputs]).sum().backward()  # type: ignore[no-untyped-call]
+        total = torch.stack([leaf.sum().to(torch.float64).real for leaf in outputs]).sum()
+        # Autocast is for the forward pass: the products of a backward pass under it lose bits too.
+        with torch.autocast("cuda", enabled=False) if _is_cast() else nullcontext():
+            total.backward()  # type: ignore[no-untyped-call]
 
     def run_from_none() -> None:
         model.zero_grad()
         run()
 
     return run if keep else run_from_none
+
+
+def _is_cast() -> bool:
+    return torch.is_autocast_enabled("cuda")
 
 
 def _like(model: Any, given: Any, in_training: bool) -> Work:
