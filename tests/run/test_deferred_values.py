@@ -46,6 +46,9 @@ def test_sums_are_the_same_bit_for_bit_and_wait_at_the_end() -> None:
     assert type(total / 7) is float
 
 
+FEW = np.array([1.5, 2.5, 3.5], np.float32)
+
+
 @pytest.mark.parametrize(
     "use",
     [
@@ -62,10 +65,21 @@ def test_sums_are_the_same_bit_for_bit_and_wait_at_the_end() -> None:
         lambda x: (hash(x), x.is_integer(), x.hex()),
         lambda x: sum([x, x, 1]) / 1,
         lambda x: max(x, 1.0) / 1,
+        lambda x: [np.asarray(y).dtype for y in (np.float32(2) * x, x * np.float32(2), FEW / x)],
+        lambda x: [np.float16(2.5) == x, x == np.float16(2.5), (x < FEW).tolist()],
+        lambda x: (FEW * x).tolist() + (x - FEW).tolist(),
+        lambda x: (torch.ones(2) * x + x).tolist(),
+        lambda x: torch.maximum(torch.ones(1), torch.tensor(float(x))).tolist(),
     ],
 )
 def test_it_is_used_as_the_number(use: Any) -> None:
     assert use(deferred(torch.tensor(2.5))) == use(2.5)
+
+
+def test_a_tensor_that_it_is_added_to_is_changed_in_place() -> None:
+    total = other = torch.zeros(1)
+    total += deferred(torch.tensor(2.5))
+    assert total is other and other.item() == 2.5
 
 
 def test_the_value_is_that_of_the_call() -> None:

@@ -76,6 +76,10 @@ LEFT_ALONE = {
     "draws": {"extra": "x = x + torch.randn(8)"},
     "changes a buffer": {"extra": "self.body[1].num_batches_tracked.add_(1)"},
     "keeps state": {"extra": "self.calls = getattr(self, 'calls', 1000) + 1"},
+    "counts in a dictionary": {"setup": "seen = {'calls': 1000}", "extra": "seen['calls'] += 1"},
+    "counts in its own": {
+        "extra": "self.seen = getattr(self, 'seen', None) or {'n': 0}; self.seen['n'] += 1",
+    },
     "asks for gradients itself": {"extra": ASKS},
     "computes differently": {"extra": "x = x * (1.0 if torch.is_grad_enabled() else 1.0001)"},
     "is looked at": {
@@ -95,6 +99,51 @@ def test_models_that_do_more_are_left_alone(tmp_path: Path, name: str) -> None:
     names, _ = same_losses(source, tmp_path, "inference-mode")
     assert names["values"] == without["values"]
     assert all(names["graphs"])
+
+
+CACHE = """
+import torch
+from torch import nn
+
+class Cache:
+    def __init__(self):
+        self.seen = None
+    def update(self, x):
+        self.seen = x if self.seen is None else torch.cat([self.seen, x], 1)
+        return self.seen
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 4)
+    def forward(self, x, cache=None):
+        x = x if cache is None else cache.update(x)
+        return self.head(self.body(x).mean(1))
+
+model, scores = Net(), []
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def evaluate():
+    model.eval()
+    cache, total = Cache(), 0.0
+    for _ in range(6):
+        out = model(torch.ones(2, 1, 4), cache)
+        total += out.sum().item()
+    model.train()
+    return total
+
+for step in range(8):
+    optimizer.zero_grad()
+    model(torch.randn(3, 2, 4)).square().mean().backward()
+    optimizer.step()
+    scores.append(evaluate())
+"""
+
+
+def test_objects_that_a_call_may_change_are_not_given_to_it_twice(tmp_path: Path) -> None:
+    _, without, _ = run_script(CACHE, tmp_path)
+    names, _ = same_losses(CACHE, tmp_path, "inference-mode")
+    assert names["scores"] == without["scores"]
 
 
 def test_learning_in_evaluation_mode_is_left_alone(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def situation(**pictures: list[int]) -> Situation:
 
 def test_applies_where_pillow_decodes_jpeg() -> None:
     assert FIX.applies(situation(JPEG=[1200, 9], PNG=[3, 9])) == (
-        True, "Pillow decodes JPEG (1,200 pictures were seen)",
+        True, "Pillow decodes JPEG",
     )  # fmt: skip
 
 

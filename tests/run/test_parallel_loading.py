@@ -316,6 +316,18 @@ class Hidden(Slow):
 
     def __init__(self) -> None:
         super().__init__()
+        self.file = os.open(__file__, os.O_RDONLY)
+
+    def __getitem__(self, index: int) -> Any:
+        return os.read(self.file, 1), super().__getitem__(index)
+
+    def __del__(self) -> None:
+        os.close(self.file)
+
+
+class Iterating(Slow):
+    def __init__(self) -> None:
+        super().__init__()
         self.numbers = iter(range(1 << 30))
 
     def __getitem__(self, index: int) -> Any:
@@ -369,6 +381,7 @@ LEFT_ALONE: list[tuple[Any, str]] = [
     (CachingInList, "samples change what the dataset holds"),
     (OwnGenerator, "random generator of its own"),
     (Hidden, "made again is another one"),
+    (Iterating, "it holds an iterator"),
     (Printing, "prints or writes"),
     (Global, "samples change what the dataset holds"),
 ]

@@ -2,13 +2,15 @@
 and where that goes unseen they are not made ahead.
 """
 
+import array
+import logging
 import os
-import queue
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, SubsetRandomSampler
@@ -60,8 +62,28 @@ def mark(notes: Any, index: int) -> None:
     notes[index] += 1
 
 
+def mark_column(notes: Any, index: int) -> None:
+    notes.at[index, "seen"] += 1
+
+
+class Frame(pd.DataFrame):
+    """Shows its values where it is gone through."""
+
+    def __iter__(self) -> Any:
+        return iter(self["seen"].tolist())
+
+
 NOTES: list[tuple[str, Any, Any]] = [
     ("list", list, append),
+    ("tensor", lambda: torch.zeros(1 << 15), mark),
+    (
+        "data of a tensor",
+        lambda: torch.zeros(1 << 15),
+        lambda notes, index: mark(notes.data, index),
+    ),
+    ("array.array", lambda: array.array("q", [0] * 100), mark),
+    ("bytearray", lambda: bytearray(100), mark),
+    ("pandas", lambda: Frame({"seen": [0] * 1000, "name": ["a"] * 1000}), mark_column),
     ("long list", lambda: [0] * 1000, mark),
     ("array", lambda: np.zeros(1 << 15), mark),
 ]
@@ -107,7 +129,46 @@ def change_inner(labels: Any, index: int) -> None:
     labels[index]["label"] += 1
 
 
+def read_row(labels: Any, index: int) -> Any:
+    return int(labels["label"].iloc[index])
+
+
+def change_frame(labels: Any, index: int) -> None:
+    labels.loc[:, "label"] = labels["label"] + index
+
+
+def change_name(labels: Any, index: int) -> None:
+    labels.loc[index, "name"] = f"{index} changed"
+
+
+def frame() -> Any:
+    return pd.DataFrame({"label": [*range(1000)], "name": [f"{k}.jpg" for k in range(1000)]})
+
+
+_memory = np.arange(1 << 15)
+
+
+def change_memory(labels: Any, index: int) -> None:
+    _memory[index] += 1
+
+
+def on_memory() -> Any:
+    _memory[:] = np.arange(1 << 15)
+    return torch.from_numpy(_memory)
+
+
 LABELS: list[tuple[str, Any, Any, Any]] = [
+    ("tensor", lambda: torch.arange(1 << 15), plain, change),
+    ("data of a tensor", lambda: torch.arange(1 << 15), plain, lambda t, i: change(t.data, i)),
+    ("tensor on an array", on_memory, plain, change_memory),
+    (
+        "bfloat16",
+        lambda: torch.zeros(4, 300, dtype=torch.bfloat16).T,
+        lambda t, i: t[i].float(),
+        lambda t, i: change(t.data, i),
+    ),
+    ("pandas", frame, read_row, change_frame),
+    ("text of pandas", frame, lambda f, i: f["name"].iloc[i], change_name),
     ("list", lambda: [*range(1000)], plain, change),
     ("dict", lambda: dict(enumerate(range(1000))), plain, change),
     ("array", lambda: np.arange(1 << 15), plain, change),
@@ -205,7 +266,8 @@ def test_objects_that_nobody_can_change_may_be_the_datasets() -> None:
     check_equal(epochs(lambda: DataLoader(Paths(), batch_size=2, collate_fn=list)), at_least=10)
 
 
-_here: queue.SimpleQueue[int] = queue.SimpleQueue()
+_here: Any = logging.getLogger("tests.rarely")  # where nobody looks
+_here.made = []
 _parent = os.getpid()
 
 
@@ -214,7 +276,7 @@ class Rarely(Slow):
 
     def __getitem__(self, index: int) -> Any:
         if os.getpid() == _parent:
-            _here.put(index)
+            _here.made.append(index)
         found = super().__getitem__(index)
         if index == 60:
             found["x"] = found["x"] + torch.linspace(0, index, 1 << 16).mean()
@@ -223,10 +285,9 @@ class Rarely(Slow):
 
 @pytest.mark.skipif(torch.get_num_threads() == 1, reason="one thread rounds as one thread does")
 def test_a_batch_that_rounds_by_threads_is_made_by_the_loop() -> None:
-    while not _here.empty():
-        _here.get()
+    _here.made.clear()
     check_equal(epochs(lambda: DataLoader(Rarely(), batch_size=2), 1), at_least=10)
-    made = [_here.get() for _ in range(_here.qsize())]
+    made = [*_here.made]
     assert made.count(60) == 2  # without the fix, and with it
     assert 1 in {made.count(index) for index in range(SIZE)}
 
@@ -338,3 +399,46 @@ def test_batches_that_are_kept_hold_few_slots() -> None:
     assert delivered > 25 and not found.failures
     expected = torch.stack([torch.arange(8.0).repeat(1 << 10) * k for k in range(SIZE)])
     assert torch.equal(torch.cat(kept), expected)
+
+
+class Reading(Slow):
+    """Reads a file for each sample."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __getitem__(self, index: int) -> Any:
+        return int((self.folder / str(index)).read_text()), super().__getitem__(index)
+
+
+def test_files_that_the_loop_writes_are_read_again(tmp_path: Path) -> None:
+    def use() -> Any:
+        for index in range(SIZE):
+            (tmp_path / str(index)).write_text("0")
+        seen = []
+        for number, batch in enumerate(DataLoader(Reading(tmp_path), batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                for index in range(SIZE):
+                    (tmp_path / str(index)).write_text(str(number))
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+class Storing(Slow):
+    """A library of C stores something for each sample."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __getitem__(self, index: int) -> Any:
+        torch.save(torch.tensor(index), str(self.folder / f"{index}.pt"))
+        return super().__getitem__(index)
+
+
+def test_what_a_library_writes_is_left_to_the_loop(tmp_path: Path) -> None:
+    check_left_alone(epochs(lambda: DataLoader(Storing(tmp_path), batch_size=2)), "writes")

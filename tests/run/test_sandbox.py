@@ -1,6 +1,7 @@
 """What a trial writes is kept out of the user's files, and read back as if it were there."""
 
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -311,3 +312,52 @@ def test_shared_memory_is_mapped_and_works(home: Path) -> None:
     finally:
         kept.unlink()
     assert said.splitlines() == ["the user's", "False mine True", "[1, 2] 7", "[1.0, 1.0, 1.0]"]
+
+
+DATABASES = {
+    "name": "sqlite3.connect('runs.db')",
+    "path": "sqlite3.connect(Path('runs.db'))",
+    "uri": "sqlite3.connect('file:runs.db', uri=True)",
+    "absolute uri": "sqlite3.connect(f'file://{os.getcwd()}/runs.db?mode=rw', uri=True)",
+}
+
+
+@pytest.mark.parametrize("how", DATABASES.values(), ids=DATABASES)
+def test_databases_are_the_trials_own(home: Path, how: str) -> None:
+    with sqlite3.connect(home / "runs.db") as database:
+        database.execute("create table losses (loss)")
+        database.execute("insert into losses values (1.5)")
+    database.close()
+    code = f"""
+    import sqlite3
+    for value in (2.5, 3.5):
+        database = {how}
+        database.execute("insert into losses values (?)", (value,))
+        database.commit()
+        database.close()
+    with sqlite3.connect("file:runs.db?mode=ro", uri=True) as database:
+        print(*(row[0] for row in database.execute("select loss from losses")))
+    memory = sqlite3.connect(":memory:")
+    memory.execute("create table a (b)")
+    with sqlite3.connect("new.db") as database:
+        database.execute("create table a (b)")
+    print(os.path.exists("new.db"))
+    """
+    assert in_trial(home, code).split() == ["1.5", "2.5", "3.5", "True"]
+
+
+def test_what_profilers_write_is_the_trials_own(home: Path) -> None:
+    (home / "trace.json").write_text("of another day")
+    (home / "rows.bin").write_bytes(bytes(16))
+    code = """
+    import torch
+    observer = torch.profiler.ExecutionTraceObserver().register_callback("observed.json")
+    with torch.profiler.profile(execution_trace_observer=observer) as profiled:
+        torch.ones(2).sum()
+    profiled.export_chrome_trace("trace.json")
+    rows = torch.from_file("rows.bin", shared=True, size=4)
+    rows.fill_(1)
+    print(*torch.from_file("rows.bin", size=4).tolist())
+    print("traceEvents" in Path("trace.json").read_text(), os.path.exists("observed.json"))
+    """
+    assert in_trial(home, code).split() == 4 * ["1.0"] + ["True", "True"]

@@ -3,6 +3,7 @@
 import glob
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -262,6 +263,63 @@ torch.save({{"a": torch.ones(2)}}, {str(tmp_path / "a.pt")!r})
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     assert torch.load(tmp_path / "a.pt")["a"].sum() == 2
+
+
+ENDS = {
+    "raise_signal": "signal.raise_signal(signal.SIGTERM)",
+    "killpg": "os.setpgrp(); os.killpg(0, signal.SIGTERM)",
+    "from outside": "os.write(1, b'.'); time.sleep(60)",
+}
+
+
+@pytest.mark.parametrize("how", ENDS.values(), ids=ENDS)
+def test_a_signal_that_ends_the_process_waits(tmp_path: Path, how: str) -> None:
+    code = f"""
+import os, signal, time, torch
+own = torch.save
+def slow(*args):
+    time.sleep(0.5)
+    own(*args)
+torch.save = slow
+from slipstream.run.fixes import saving
+from slipstream.run.fix import Situation
+from slipstream.run.saves import worth
+worth._LARGE_BYTES = 0
+saving.apply(Situation({{}}, None))
+torch.save({{"a": torch.ones(2)}}, {str(tmp_path / "a.pt")!r})
+{how}
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    if "sleep" in how:
+        assert process.stdout is not None and process.stdout.read(1) == b"."
+        process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    assert torch.load(tmp_path / "a.pt")["a"].sum() == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
+
+
+@pytest.mark.usefixtures("applied")
+def test_handlers_of_the_script_stay(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
+    torch.save({"a": torch.ones(2)}, tmp_path / "a.pt")
+    assert torch.load(tmp_path / "a.pt")["a"].sum() == 2
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)) == before
+
+
+@pytest.mark.usefixtures("applied")
+def test_where_no_thread_can_be_started_files_are_written_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched, pytest.warns(UserWarning, match="goes on as written"):
+        patched.setattr(threading.Thread, "start", start)
+        torch.save({"a": torch.ones(2)}, tmp_path / "a.pt")
+    torch.save({"a": torch.ones(3)}, tmp_path / "b.pt")
+    assert [torch.load(tmp_path / name)["a"].sum() for name in ("a.pt", "b.pt")] == [2, 3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt"]
 
 
 def test_little_memory_writes_as_ever(

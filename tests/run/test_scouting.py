@@ -252,6 +252,19 @@ def test_where_no_more_processes_are_allowed_those_that_are_there_go_on(
     assert found.delivered > 5
 
 
+@pytest.mark.parametrize("draws", [False, True])
+@pytest.mark.parametrize("most", [1, 2])
+def test_so_they_do_where_more_are_wanted_from_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, draws: bool
+) -> None:
+    monkeypatch.setattr(staffing.Staffing, "wanted", 3)
+    sizes = _sizes_of_crews(monkeypatch, most)
+    found = Compared(lambda: _slower_elsewhere(folder, monkeypatch, draws=draws))
+    assert found.fixed == found.plain
+    assert not found.failures
+    assert max(sizes) == most
+
+
 def test_batches_under_way_take_a_part_of_the_memory_that_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

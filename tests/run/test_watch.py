@@ -1,18 +1,30 @@
 """What a watch notices, what it says of itself, and that nothing it meets makes it raise."""
 
 import argparse
+import array
+import ctypes
+import datetime
 import functools
 import importlib
+import io
+import itertools
+import logging
+import mmap
+import multiprocessing
+import random
+import re
 from collections import UserList
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from slipstream.run.loading.watch import Watch
 
@@ -117,6 +129,114 @@ def test_a_generator_in_a_function_that_a_packages_object_holds_is_found(
     assert "random generator of its own" in Watch([package]).why_not
     package._format = hold([lambda rows: rows])
     assert not Watch([package]).why_not
+
+
+def mapped(tmp_path: Path, *, write: bool) -> Any:
+    (tmp_path / "mapped").write_bytes(bytes(4096))
+    with (tmp_path / "mapped").open("r+b" if write else "rb") as file:
+        access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
+        return mmap.mmap(file.fileno(), 0, access=access)
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "iterator": (lambda _: iter([1]), "iterator"),
+    "count": (lambda _: itertools.count(), "iterator"),
+    "generator function": (lambda _: (n for n in range(3)), "iterator"),
+    "of C": (lambda _: Image.new("L", (2, 2)).im, "nobody can look"),
+    "picture": (lambda _: Image.new("L", (2, 2)), "nobody can look"),
+    "method of a generator": (lambda _: random.Random(0).random, "random generator"),
+    "raw value": (lambda _: multiprocessing.RawValue("i", 0), "may write to"),
+    "structure": (lambda _: (ctypes.c_int * 3)(), "may write to"),
+    "shared tensor": (lambda _: torch.zeros(3).share_memory_(), "shared memory"),
+    "mapped for writing": (lambda path: mapped(path, write=True), "may write to"),
+    "array mapped for writing": (
+        lambda path: np.memmap(path / "a", np.uint8, "w+", shape=9), "mapped for writing",
+    ),
+    "large bytearray": (lambda _: bytearray(1 << 20), "large"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_may_change_unseen_is_refused(
+    tmp_path: Path, make: Callable[[Path], Any], why: str
+) -> None:
+    assert why in Watch([{"held": make(tmp_path)}]).why_not
+
+
+LOGGER = logging.getLogger(__name__)
+SETTLED: dict[str, Callable[[Path], Any]] = {
+    "logger": lambda _: LOGGER,
+    "pattern": lambda _: re.compile("a"),
+    "date": lambda _: datetime.datetime(2026, 1, 1),
+    "object": lambda _: object(),
+    "function of NumPy": lambda _: np.add,
+    "method of text": lambda _: "a".join,
+    "mapped for reading": lambda path: mapped(path, write=False),
+    "pool of names": lambda _: MappingProxyType({"a": [1]}),
+    "index of pandas": lambda _: pd.Index([1, 2]),
+    "times of pandas": lambda _: pd.date_range("2026", periods=3).array,
+    "text of pandas": lambda _: pd.Series(["a", "b"]).array,
+    "categories": lambda _: pd.Categorical(["a", "b"]),
+    "numbers that may miss": lambda _: pd.array([1, None]),
+}
+
+
+@pytest.mark.parametrize("make", SETTLED.values(), ids=SETTLED)
+def test_objects_of_packages_are_watched_or_do_not_change(
+    tmp_path: Path, make: Callable[[Path], Any]
+) -> None:
+    watch = Watch([{"held": make(tmp_path)}])
+    assert not watch.why_not
+    assert watch.is_same() and watch.is_same_throughout()
+
+
+class Columns:
+    """As a package has it."""
+
+    __module__ = "collections"
+    __slots__ = ("names",)
+
+    def __init__(self) -> None:
+        self.names = ["a"]
+
+
+def rename(columns: Any) -> None:
+    columns.names = ["b"]
+
+
+WITHIN: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "UserList": (lambda: UserList([1]), lambda held: held.append(2)),
+    "slot": (Columns, rename),
+    "in a slot": (Columns, lambda held: held.names.append("b")),
+    "array.array": (lambda: array.array("d", [1.0]), lambda held: held.append(2.0)),
+    "bytearray": (lambda: bytearray(3), lambda held: held.__setitem__(1, 1)),
+    "BytesIO": (lambda: io.BytesIO(b"abc"), lambda held: held.write(b"x")),
+    "frame": (lambda: pd.DataFrame({"a": [1, 2]}), lambda held: held.at.__setitem__((0, "a"), 5)),
+    "column": (lambda: pd.DataFrame({"a": [1]}), lambda held: held.__setitem__("b", [2])),
+    "series": (lambda: pd.Series([1.5, 2.5]), lambda held: held.__setitem__(0, 9.0)),
+    "text": (lambda: pd.Series(["a", "b"]), lambda held: held.__setitem__(0, "c")),
+    "missing": (lambda: pd.Series(pd.array([1, None])), lambda held: held.__setitem__(1, 3)),
+    "category": (
+        lambda: pd.Series(pd.Categorical(["a", "b"])), lambda held: held.__setitem__(0, "b"),
+    ),
+    "tensor": (lambda: torch.zeros(3), lambda held: held.data.fill_(1)),
+    "complex tensor": (lambda: torch.zeros(3, dtype=torch.complex64).conj(),
+                       lambda held: held.data.fill_(1)),
+    "no number of dimensions": (lambda: torch.zeros(()), lambda held: held.data.fill_(1)),
+    "strided": (lambda: torch.zeros(6, 6)[::2, ::3], lambda held: held.data.fill_(1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "change"), WITHIN.values(), ids=WITHIN)
+def test_changes_within_objects_of_packages_are_seen(
+    make: Callable[[], Any], change: Callable[[Any], Any]
+) -> None:
+    held = make()
+    watch = Watch([{"held": held}])
+    assert not watch.why_not
+    assert watch.is_same_throughout()
+    change(held)
+    assert not watch.is_same_throughout()
 
 
 def plain(index: int) -> Any:

@@ -1,6 +1,7 @@
 """`zero-grad`: what is let go, and when zeros come back."""
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -27,6 +28,12 @@ for step in range(12):
     optimizer.step()
 weights = [p.detach().clone() for p in model.parameters()]
 """
+
+
+@pytest.fixture(autouse=True)
+def _no_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests themselves look at gradients."""
+    monkeypatch.setattr(zero_grad, "_users_modules", list)
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam", "RMSprop"])
@@ -105,6 +112,30 @@ def test_what_asks_for_none_gets_none(tmp_path: Path) -> None:
     names, _ = same_losses(source, tmp_path, "zero-grad")
     assert names["identities"] == without["identities"]
     assert any(names["identities"][5])
+
+
+LOOKS = {
+    "p.grad.clone()": True,
+    "x = p.grad": True,
+    "getattr(p, 'data')": False,
+    "torch.autograd.grad(a, b)": False,
+    "autograd.grad(a, b)": False,
+    "this is no Python": True,
+}
+
+
+@pytest.mark.parametrize(("line", "is_read"), LOOKS.items(), ids=LOOKS)
+def test_scripts_that_look_at_gradients_have_them_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, is_read: bool
+) -> None:
+    (tmp_path / "fisher.py").write_text(line)
+    module = ModuleType("fisher")
+    module.__file__ = str(tmp_path / "fisher.py")
+    monkeypatch.setattr(zero_grad, "_users_modules", lambda: [module])
+    source = HEADS.format(optimizer="SGD", zero="optimizer.zero_grad(set_to_none=False)")
+    names, known = same_losses(source, tmp_path, "zero-grad")
+    assert all(names["seen"][5]) != is_read
+    assert bool(known.notes.get("zero-grad")) == is_read
 
 
 def test_it_applies_where_gradients_are_filled() -> None:

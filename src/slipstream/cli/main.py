@@ -115,7 +115,8 @@ def _runs_script(command: Callable[..., None]) -> Callable[..., None]:
         "allow_extra_args": True,
         "allow_interspersed_args": False,
     }
-    return app.command(context_settings=settings)(note)
+    usage = "[OPTIONS] SCRIPT [ARGS]..."
+    return app.command(context_settings=settings, options_metavar=usage)(note)
 
 
 for _command in (pack, verify, info, export, demo, compare, lint, optimize):

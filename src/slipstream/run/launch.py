@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
@@ -45,8 +46,10 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
     check_target(target)
     place = Path(tempfile.mkdtemp(prefix=PLACE))
     try:
+        began = time.monotonic()
         with ending_in_order():
             tried, situation = _try_all(target, wish, place, dry, say)
+        tried.seconds = time.monotonic() - began
         if dry:
             return outcome_of(target, tried, situation)
         save_tried(tried, place)
@@ -79,6 +82,8 @@ def _untried(
 ) -> tuple[Tried, Situation]:
     """The script runs as written: what ails it, or what a trial cannot do, it says itself."""
     last = str(error).rstrip().rpartition("\n")[2]
+    if last.startswith("EOFError"):
+        last += " (trials have no standard input)"
     line = f"{target} did not get through a trial, so it runs as written, without fixes: {last}"
     situation = diagnosed(Capture(str(target), {}, ""), place)
     return Tried(seed, warnings=[line], rank=rank), situation

@@ -21,6 +21,9 @@ _PACKED = 0.38
 _LEAST_SHARE = 0.3  # of a batch in decoders
 _LEAST_GAIN = 1.05
 _TRIES = 10
+_SPLITS = frozenset({
+    "train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def next_of(
     numeric = [fix.name for fix in fixes if fix.why.endswith("--allow numeric")]
     if numeric:
         names = ", ".join(numeric)
-        why = f"the same maths with other rounding, where it is faster: {names}"
+        why = f"the same maths with other rounding, and kept where it is faster: {names}"
         return Next(f"slipstream run --allow numeric {script}", why)
     return Next(f"slipstream doctor --examine {script}", "what is left in a step, in detail")
 
@@ -97,6 +100,17 @@ def folder_of(loading: Loading) -> str | None:
         return None
     try:
         common = os.path.commonpath(folders)
+        parts = {Path(folder).relative_to(common).parts[:1] for folder in folders}
+        if len(parts) > 1 and all(part and part[0].lower() in _SPLITS for part in parts):
+            # Training and validation, read by the same process.
+            common = max(
+                (str(Path(common, *part)) for part in parts),
+                key=lambda split: sum(
+                    n for f, n in counts.items() if Path(f).is_relative_to(split)
+                ),
+            )
+            folders = [folder for folder in folders if Path(folder).is_relative_to(common)]
+            common = os.path.commonpath([*folders, common])
     except ValueError:
         return None
     depth = max(len(Path(folder).parts) for folder in folders) - len(Path(common).parts)

@@ -34,7 +34,7 @@ class Outcome:
     """Of a whole run. `checked` says what was compared, and `speed` is that of the trials; the run
     itself made `steps_per_s`. `next` is what to type now, and `next_why` what for. `situation` is
     what the fixes were chosen by, `rank` the one that speaks, and `others` what other ranks say
-    that went otherwise.
+    that went otherwise. Trials took `tried_s`.
     """
 
     script: str
@@ -50,6 +50,7 @@ class Outcome:
     situation: Situation | None = None
     rank: int = 0
     others: list[str] = field(default_factory=list)
+    tried_s: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -72,6 +73,7 @@ class Outcome:
             "after_per_s": speed and speed.after,
             "ratio": speed and {"value": speed.ratio, "low": speed.low, "high": speed.high},
             "run_per_s": self.steps_per_s,
+            "tried_s": round(self.tried_s, 1),
             "ceiling_per_s": self.ceiling_per_s,
             "warnings": self.warnings,
             "ranks": self.others,

@@ -48,6 +48,7 @@ def outcome_of(target: Target, tried: Tried, situation: Situation) -> Outcome:
         script=str(target), fixes=tried.fixes, checked=tried.checked, speed=tried.speed,
         ceiling_per_s=1000 / ceiling if ceiling else None, warnings=tried.warnings,
         next=following[0], next_why=following[1], situation=situation, rank=tried.rank,
+        tried_s=tried.seconds,
     )  # fmt: skip
 
 
@@ -103,6 +104,7 @@ class _Real:
         line = f"{why}. All fixes were undone there, and the script went on as written."
         self._tried.warnings.append(line)
         self._tried.speed = None
+        self._tried.checked = "trials were equal, the run was not: it may depend on its input"
         for outcome in self._tried.fixes:
             if outcome.state == "applied":
                 outcome.state, outcome.why = "undone", why

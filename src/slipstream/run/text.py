@@ -36,6 +36,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         slower = speed is not None and outcome.steps_per_s < _AS_TRIED * speed.after
         why = ", with all that lies between steps, which trials do not count" if slower else ""
         _print_line("this run", f"{outcome.steps_per_s:.2f} steps/s{why}", console)
+    if outcome.tried_s:
+        _print_line("trying", f"took {outcome.tried_s:.0f} s{_made_up(outcome)}", console)
     for line in outcome.others:
         console.print(escape(line), style="yellow")
     for line in outcome.warnings:
@@ -62,6 +64,14 @@ def _rows(fixes: list[FixOutcome]) -> list[tuple[str, str, str, str]]:
     return [(state, ",\n".join(names), kind, why) for (state, kind, why), names in rows.items()]
 
 
+def _made_up(outcome: Outcome) -> str:
+    speed = outcome.speed
+    if speed is None or speed.low <= 1 or not any(f.state == "applied" for f in outcome.fixes):
+        return ""
+    steps = outcome.tried_s / (1 / speed.before - 1 / speed.after)
+    return f", made up for after about {steps:,.0f} steps"
+
+
 def _headline(outcome: Outcome) -> str:
     speed = outcome.speed
     count = sum(fix.state == "applied" for fix in outcome.fixes)
@@ -70,9 +80,10 @@ def _headline(outcome: Outcome) -> str:
         return "No fix was applied."
     if speed is None:
         return f"{fixes}; too few steps to measure what they bring."
-    if speed.high < 1:
+    if speed.low < 1:
         # Fixes that surely slow it down were undone.
-        return f"{fixes}; what they bring could not be told from what else the machine did."
+        between = f" ({speed.low:.2f} to {speed.high:.2f} x as fast)" if speed.high >= 1 else ""
+        return f"{fixes}; what they bring could not be told from noise{between}."
     return (
         f"{speed.ratio:.2f} x as fast ({speed.low:.2f} to {speed.high:.2f}): {speed.before:.2f}"
         f" steps/s before, {speed.after:.2f} after; {fixes}."

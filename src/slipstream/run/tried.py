@@ -27,6 +27,7 @@ class Tried:
     expected: list[Trace] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     rank: int = 0
+    seconds: float = 0.0
 
 
 def save_tried(tried: Tried, folder: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 _MOST = 64  # on their way at once; those of so many steps ago have long arrived
 _waiting: "deque[Deferred]" = deque()
@@ -23,6 +24,7 @@ class Deferred:
 
     __slots__ = ("_parts", "_read", "_value")
     __hash__: Any
+    __array_ufunc__ = None  # NumPy leaves it to us, and computes with the plain number
 
     def __init__(
         self, read: Callable[[], Number] | None = None, parts: tuple[Any, Any, Any] | None = None
@@ -59,6 +61,14 @@ class Deferred:
         import numpy as np
 
         return np.asarray(self.now(), dtype)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """A tensor computes with it: in place, too."""
+        args, kwargs = tree_map(plain, (args, kwargs or {}))
+        return function(*args, **kwargs)
 
     def __reduce__(self) -> Any:
         return plain, (self.now(),)

@@ -6,8 +6,12 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from slipstream.rng import Rng
+from slipstream.run.loading.watch import Watch
 
 _KEPT_APART = ("_parameters", "_buffers", "_modules")
+_OF_ALL_MODULES = frozenset(vars(torch.nn.Module()))
+_PLAIN = (torch.Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype,
+          torch.device)  # fmt: skip
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
@@ -29,6 +33,23 @@ def state_of(module: torch.nn.Module, given: Any) -> list[Any]:
     inputs = [leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor)]
     state += [tensor._version for tensor in inputs if not tensor.is_inference()]
     return [*state, Rng()]
+
+
+def are_plain(given: Any) -> bool:
+    """Whether all that a call is given are tensors and numbers: other things it may change."""
+    return all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(given))
+
+
+def watched(module: torch.nn.Module) -> Watch:
+    """What the parts of a model hold beyond what all modules do, and what their code looks up."""
+    held = [
+        value
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if name not in _OF_ALL_MODULES
+    ]
+    kinds = {type(part) for part in module.modules()}
+    return Watch([*held, *(kind.forward for kind in kinds)])
 
 
 def signature(module: torch.nn.Module, given: Any) -> Any:

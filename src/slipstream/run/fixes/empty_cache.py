@@ -96,7 +96,9 @@ def _drops_result(code: CodeType, at: int) -> bool:
 
 def _host_is_short(before: int) -> bool:
     memory = psutil.virtual_memory()
-    return memory.available < SHORT * memory.total or _own_memory() > GROWTH * before
+    # Cycles may hold tensors of a device.
+    is_short = memory.available < SHORT * memory.total or _device_is_short(before)
+    return is_short or _own_memory() > GROWTH * before
 
 
 def _device_is_short(before: int) -> bool:

@@ -22,7 +22,14 @@ from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.eval_with_grad import wasted_passes
 from slipstream.patches import Patches
 from slipstream.run.evaluating.flow import keeps_to_itself
-from slipstream.run.evaluating.purity import are_equal, has_hooks, signature, state_of
+from slipstream.run.evaluating.purity import (
+    are_equal,
+    are_plain,
+    has_hooks,
+    signature,
+    state_of,
+    watched,
+)
 from slipstream.run.fix import Fix, Situation, Undo
 
 NAME = "inference-mode"
@@ -153,13 +160,16 @@ class _Calls:
     def _compare(
         self, site: _Site, known: Any, original: Any, module: Any, args: Any, kwargs: Any
     ) -> Any:
-        if isinstance(module, _OTHER) or hasattr(module, "_orig_mod") or has_hooks(module):
+        given = args, kwargs
+        watch = None if self._is_special(module) or not are_plain(given) else watched(module)
+        if watch is None or watch.why_not:
             site.is_open = False
             return original(module, *args, **kwargs)
-        before = state_of(module, (args, kwargs))
+        before = state_of(module, given)
         result = original(module, *args, **kwargs)
         try:
-            site.is_open = site.is_open and before == state_of(module, (args, kwargs))
+            is_same = before == state_of(module, given) and watch.is_same()
+            site.is_open = site.is_open and is_same
             if site.is_open:
                 with torch.no_grad():
                     again = original(module, *args, **kwargs)
@@ -174,6 +184,9 @@ class _Calls:
             line = f"left {site.place} alone: it computes differently without"
             self._situation.note(NAME, line, left=True)
         return result
+
+    def _is_special(self, module: Any) -> bool:
+        return isinstance(module, _OTHER) or hasattr(module, "_orig_mod") or has_hooks(module)
 
     def _without(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         try:

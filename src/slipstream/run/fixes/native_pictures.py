@@ -21,7 +21,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
         return True, f"Pillow opens pictures ({opened:,} were seen)"
     if not formats.get(_FORMAT):
         return False, f"Pillow decodes no JPEG, only {', '.join(sorted(formats))}"
-    return True, f"Pillow decodes JPEG ({formats[_FORMAT]:,} pictures were seen)"
+    return True, "Pillow decodes JPEG"
 
 
 def apply(situation: Situation) -> Undo:

@@ -2,13 +2,16 @@
 
 A gradient of zeros is not the same as none: momentum and weight decay go on with it. So a parameter
 whose gradient was let go and that gets none from the next backward pass is given its zeros then.
-What differs: code that looks at a gradient before that finds None, and where a backward pass gives
--0.0, that stays, and is not added to 0.0. Sums, products and comparisons do not tell the two
-apart; only a division by a weight that is exactly zero could.
+Where the script's own source has `.grad` in it, gradients are filled as it says: it might look at
+them before that. What differs: where a backward pass gives -0.0, that stays, and is not added to
+0.0. Sums, products and comparisons do not tell the two apart; only a division by a weight that is
+exactly zero could.
 """
 
+import ast
 import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.loading.looks import is_users_module
 
 NAME = "zero-grad"
 _SEEN = "zero_grad(set_to_none=False)"
@@ -53,13 +57,14 @@ class _Gradients:
         self._situation = situation
         self._owed: dict[int, weakref.ref[torch.Tensor]] = {}
         self._is_on = True
+        self._modules = -1  # that were there when it was last looked who reads gradients
         alone = torch.zeros(1, requires_grad=True)
         alone.grad = torch.zeros(1)
         self._alone = _references(alone)
 
     def wrap_zero_grad(self, original: Any) -> Any:
         def zero_grad(thing: Any, set_to_none: bool = True) -> None:
-            if not self._is_on or torch.compiler.is_compiling():
+            if not self._may_let_go() or torch.compiler.is_compiling():
                 original(thing, set_to_none=set_to_none)
                 return
             try:
@@ -88,6 +93,16 @@ class _Gradients:
             return original(*args, **kwargs)
 
         return capture_begin
+
+    def _may_let_go(self) -> bool:
+        if self._is_on and len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            place = next((m.__file__ for m in _users_modules() if reads_gradients(m)), None)
+            if place is not None:
+                self._is_on = False
+                self.pay()
+                self._situation.note(NAME, f"left alone: {place} looks at .grad", left=True)
+        return self._is_on
 
     def pay(self) -> None:
         """Those that got no gradient since theirs was let go have one of zeros, as before."""
@@ -123,6 +138,35 @@ class _Gradients:
         self._is_on = False
         self.pay()
         self._situation.give_up(NAME, error)
+
+
+_known: dict[str, bool] = {}
+
+
+def _users_modules() -> list[Any]:
+    return [module for module in [*sys.modules.values()] if is_users_module(module)]
+
+
+def reads_gradients(module: Any) -> bool:
+    """Whether its source has an attribute of this name, other than torch.autograd's function."""
+    file = str(module.__file__)
+    if file not in _known:
+        try:
+            tree = ast.parse(Path(file).read_bytes())
+        except (OSError, SyntaxError, ValueError):  # no source to read
+            _known[file] = True
+        else:
+            _known[file] = any(map(_is_gradient, ast.walk(tree)))
+    return _known[file]
+
+
+def _is_gradient(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Attribute) or node.attr != "grad":
+        return False
+    owner = node.value
+    return (owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")) != (
+        "autograd"
+    )
 
 
 def _parameters(thing: Any) -> list[torch.Tensor]:

@@ -22,6 +22,7 @@ from slipstream.loader.wire import Closed
 from slipstream.run.fix import Say
 from slipstream.run.loading import parked
 from slipstream.run.loading.child import Job
+from slipstream.run.loading.confine import stamp_of
 from slipstream.run.loading.crew import Answer, Crew
 from slipstream.run.loading.digest import digest
 from slipstream.run.loading.held import Held
@@ -48,7 +49,7 @@ _WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
 _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
-_SPOT_CHECKS = frozenset(8**power for power in range(2, 9))
+_SPOT_CHECKS, _CHECKED_EACH = (64,), 512  # of the batches that were made ahead
 
 
 class Ahead:
@@ -282,8 +283,7 @@ class Ahead:
         assert self._crew is not None
         if len(self._crew.children) < self._staffing.wanted:
             self._known.judge_anew()
-        while len(self._crew.children) < self._staffing.wanted:
-            self._crew.grow()
+        self._grow_to(self._crew, self._staffing.wanted)
         self._refill()
 
     def _begin_chain(self, states: States, due: Any = None) -> None:
@@ -296,8 +296,9 @@ class Ahead:
         if not is_scouted and len(crew.children) > 1:
             crew.close()
             crew = self._start()
-        while is_scouted and len(crew.children) <= makers:
-            crew.grow()
+        if is_scouted:
+            self._grow_to(crew, makers + 1)
+            is_scouted = len(crew.children) > 1
         crew.has_scout = is_scouted
         if before != (len(crew.children), is_scouted):
             self._known.judge_anew()
@@ -354,11 +355,12 @@ class Ahead:
             return None
         if not self._is_due(answer, begins):
             return None
-        if answer.entries != self._held.entries(index):
+        are_files_old = any(stamp_of(path) != stamp for path, stamp in answer.opened)
+        if are_files_old or answer.entries != self._held.entries(index):
             self._begin_anew()
             return None
         self._known.delivered += 1
-        if self._known.delivered in _SPOT_CHECKS:
+        if self._known.delivered in _SPOT_CHECKS or not self._known.delivered % _CHECKED_EACH:
             self._expected = digest(answer.batch), answer.ends
             return None
         write_states(answer.ends)
@@ -385,13 +387,18 @@ class Ahead:
             return
         if not known.draws or (scout is not None and known.scouts):
             known.judge_anew()
-            try:
-                for _ in range(missing):
-                    crew.grow()
-            except OSError:  # no more processes are allowed; those that there are go on
-                self._staffing.has_enough()
+            self._grow_to(crew, len(crew.children) + missing)
         elif scout is None and self._staffing.may_scout:
             self._begin_chain(read_states())
+
+    def _grow_to(self, crew: Crew, count: int) -> None:
+        try:
+            while len(crew.children) < count:
+                crew.grow()
+        except OSError:
+            if not crew.children:
+                raise
+            self._staffing.has_enough()  # no more are allowed; those that there are go on
 
     def _wait_for(self, crew: Crew, number: int, seconds: float) -> Answer | None:
         if self._scout is None:

@@ -23,6 +23,7 @@ from slipstream.loader.worker import Slots, watch_parent
 from slipstream.run.loading.confine import Confinement, file_places
 from slipstream.run.loading.digest import digest, trouble
 from slipstream.run.loading.held import Held
+from slipstream.run.loading.read_only import forbid_writing
 from slipstream.run.loading.states import States, changed, others, read_states, write_states
 from slipstream.run.loading.threads import ThreadDependence
 from slipstream.run.pictures.batches import LateCollate
@@ -82,6 +83,7 @@ class _Maker:
         self._direct = job.auto_collation and job.collate_fn is torch.utils.data.default_collate
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._threads = 1  # for pictures
+        self._is_scout = False
 
     def serve(self) -> None:
         while True:
@@ -124,6 +126,7 @@ class _Maker:
             write_states(states)
         before = read_states()
         began = time.perf_counter()
+        self._confinement.take_opened()
         slot = self._slots.take(self._expected) if self._expected else None
         try:
             batch, doubt = self._watched(index, slot and slot[1])
@@ -149,11 +152,15 @@ class _Maker:
         where = slot[0] if slot is not None else memory
         ends = changed(before, after)
         entries = self._job.held.entries(index) if self._job.held is not None else 0
+        opened = self._confinement.take_opened()
         seconds = time.perf_counter() - began
-        self._send((BATCH, number, where, places, parcel.skeleton, ends, entries, seconds))
+        self._send((BATCH, number, where, places, parcel.skeleton, ends, entries, opened, seconds))
 
     def _scout(self, number: int, index: Any, states: States | None) -> None:
         """What samples draw, without pixels. A batch of torch's own collate draws no more."""
+        if not self._is_scout:
+            forbid_writing()  # a scout makes no batch that could be missed
+            self._is_scout = True
         if states is not None:
             write_states(states)
         before = read_states()
@@ -164,8 +171,11 @@ class _Maker:
             else:
                 self._batch(index)
         seconds = time.perf_counter() - began
+        self._confinement.take_opened()
         if trace := self._confinement.take_trace():
             self._send((FAILED, number, trace))
+        elif self._job.held is not None and not self._job.held.is_same():
+            self._send((FAILED, number, "samples change what the dataset holds"))
         else:
             self._send((SCOUTED, number, changed(before, read_states()), seconds))
 

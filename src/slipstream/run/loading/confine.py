@@ -1,5 +1,6 @@
 """A child process that makes samples ahead must leave no trace: what it would write or print is the
-script's own to write, when its turn comes.
+script's own to write, when its turn comes. And it notes which files it reads: what the loop does to
+them meanwhile makes its batches old.
 """
 
 import contextlib
@@ -15,9 +16,21 @@ _ACTIONS = """
     os.remove os.rename os.mkdir os.rmdir os.link os.symlink os.truncate os.chmod os.chown os.utime
     os.system os.exec os.fork os.forkpty os.posix_spawn os.spawn os.kill os.killpg os.putenv
     os.unsetenv os.chdir subprocess.Popen socket.connect socket.bind socket.sendto shutil.rmtree
-    shutil.move shutil.copyfile
+    shutil.move shutil.copyfile sqlite3.connect
 """
 _FORBIDDEN = frozenset(_ACTIONS.split())
+_LISTING = frozenset({"os.listdir", "os.scandir"})
+_SYSTEM = ("/proc/", "/sys/", "/dev/")
+Stamp = tuple[int, int, int]
+
+
+def stamp_of(path: str) -> Stamp | None:
+    """What changes when a file or folder does; None where there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - often
+    except (OSError, ValueError):
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Confinement:
@@ -37,18 +50,26 @@ class Confinement:
         for number in signal.valid_signals() - {signal.SIGINT}:
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
+        self._opened: dict[str, Stamp | None] = {}
+        self._counts = _counts_of_writing()
         self._flush()
-        self._size = self._sink_size()
+        self._size, self._written = self._sink_size(), self._bytes_written()
         sys.addaudithook(self._audit)
 
     def take_trace(self) -> str:
         """Empty where it has only read."""
         self._flush()
         size, tried, self._tried = self._sink_size(), self._tried, ""
-        if not tried and size != self._size:
+        written = self._bytes_written()
+        if not tried and (size != self._size or written != self._written):
             tried = "prints or writes"
-        self._size = size
+        self._size, self._written = size, written
         return tried
+
+    def take_opened(self) -> list[tuple[str, Stamp | None]]:
+        """Files and folders that it has looked into since the last call, as they were then."""
+        opened, self._opened = [*self._opened.items()], {}
+        return opened
 
     def _cut_off(self, descriptor: int) -> None:
         try:
@@ -84,11 +105,29 @@ class Confinement:
         if event == "open":
             path, _, flags = args
             if not isinstance(flags, int) or not flags & _WRITING or path == os.devnull:
+                self._note_opened(path)
                 return
+        elif event in _LISTING:
+            self._note_opened(args[0])
+            return
         elif event not in _FORBIDDEN:
             return
         self._tried = f"does {event}"
         raise PermissionError(f"{event} in a process that only reads ahead")
+
+    def _note_opened(self, path: Any) -> None:
+        if path is None or isinstance(path, int):
+            return
+        name = os.fsdecode(path)
+        if not name.startswith(_SYSTEM):
+            self._opened.setdefault(name, stamp_of(name))
+
+    def _bytes_written(self) -> bytes:
+        """By any library, as the kernel counts them."""
+        if self._counts is None:
+            return b""
+        lines = os.pread(self._counts, 512, 0).splitlines()
+        return next((line for line in lines if line.startswith(b"wchar")), b"")
 
     def _flush(self) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -97,6 +136,13 @@ class Confinement:
 
     def _sink_size(self) -> int:
         return os.fstat(self._sink).st_size
+
+
+def _counts_of_writing() -> int | None:
+    try:
+        return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # not counted by this kernel
+        return None
 
 
 def file_places() -> dict[int, int]:

@@ -23,11 +23,12 @@ class _Sink:
         self._left = _MOST_BYTES
 
     def write(self, data: Any) -> int:
-        self._left -= memoryview(data).nbytes
+        nbytes = memoryview(data).nbytes
+        self._left -= nbytes
         if self._left < 0:
             raise _TooMuch
         self.digest.update(data)
-        return len(data)
+        return nbytes
 
 
 class _Pickler(pickle.Pickler):

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from slipstream.run.loading.contents import contents
 from slipstream.run.loading.depth import Depth
+from slipstream.run.loading.package_generators import has_generators_of_packages
 from slipstream.run.loading.programs import are_fed
 from slipstream.run.loading.slot_queue import SlotQueue
 from slipstream.run.loading.surroundings import surroundings
@@ -122,9 +123,10 @@ class _State:
     def __init__(self, loader: DataLoader[Any]) -> None:
         roots = loader.dataset, loader.collate_fn
         self._watch = Watch([*roots])
-        # Into objects of installed packages it does not look, and not all are the dataset's.
+        # Of installed packages, and not all are the dataset's.
         self._held = (*roots, *self._watch.foreign)
-        self._contents = "" if self._watch.why_not else contents(*self._held)
+        is_hidden = bool(self._watch.why_not) or has_generators_of_packages()
+        self._contents = "" if is_hidden else contents(*self._held)
 
     def can_be_told(self) -> bool:
         """Whether it shows at all."""
@@ -132,7 +134,9 @@ class _State:
 
     def is_same(self) -> bool:
         """In the loop's process, or in a worker that was forked from it."""
-        return self._watch.is_same_throughout() and contents(*self._held) == self._contents
+        if not self._watch.is_same_throughout() or has_generators_of_packages():
+            return False
+        return contents(*self._held) == self._contents
 
 
 def _watch(loader: DataLoader[Any]) -> _State | None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import Subset
 
-from slipstream.run.loading.looks import is_users_class
+from slipstream.run.loading.looks import as_bytes, is_users_class
 
 _FEW = 256  # items, all of which are looked into elsewhere
 _MOST = 64  # long things
@@ -68,11 +68,14 @@ def _is_long(thing: Any) -> bool:
         # What lies in a file may not be in memory yet.
         is_changing = thing.flags.writeable and not isinstance(thing, np.memmap)
         return thing.ndim > 0 and len(thing) > _FEW and is_changing
+    if isinstance(thing, torch.Tensor):
+        is_plain = thing.layout is torch.strided and thing.device.type == "cpu"
+        return is_plain and thing.ndim > 0 and len(thing) > _FEW
     return isinstance(thing, (list, tuple, dict, set, deque)) and len(thing) > _FEW
 
 
 def _is_changing(thing: Any) -> bool:
-    return not isinstance(thing, (tuple, np.ndarray)) and len(thing) <= _MANY
+    return not isinstance(thing, (tuple, np.ndarray, torch.Tensor)) and len(thing) <= _MANY
 
 
 def _looks(thing: Any) -> list[Callable[[], list[Any]]]:
@@ -87,6 +90,9 @@ def _entries(thing: Any, numbers: list[int], items: list[Any]) -> bytes:
     try:
         if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
             return _rows(thing, [n for n in numbers if -len(thing) <= n < len(thing)])
+        if isinstance(thing, torch.Tensor):
+            inside = [n for n in numbers if -len(thing) <= n < len(thing)]
+            return _rows_of_tensor(thing.detach(), inside)
         if isinstance(thing, dict):
             found = [thing.get(item) for item in numbers or items]
         elif isinstance(thing, (set, deque)):
@@ -108,6 +114,16 @@ def _rows(array: Any, numbers: list[int]) -> bytes:
         return b""
     rows = array.reshape(len(array), -1)
     return bytes(rows[numbers, :: nbytes // _BYTES + 1].tobytes())
+
+
+def _rows_of_tensor(tensor: torch.Tensor, numbers: list[int]) -> bytes:
+    nbytes = tensor.nbytes // len(tensor)
+    if nbytes <= _BYTES:
+        return bytes(as_bytes(tensor[numbers]))
+    if not tensor.is_contiguous():
+        return b""
+    rows = tensor.reshape(len(tensor), -1)[:, :: nbytes // _BYTES + 1]
+    return bytes(as_bytes(rows[numbers]))
 
 
 def _form(value: Any, depth: int) -> Any:
@@ -133,7 +149,8 @@ def _form_of_numbers(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.dtype.str, value.tobytes()
     if value.dtype.hasobject:
-        return id(value)
+        few = value.size <= _FEW and value.dtype == np.dtype(object)
+        return [_form(one, 1) for one in value.flat] if few else value.size
     if value.nbytes <= _BYTES:
         return id(value), value.tobytes()
     return id(value), _rows(value, [0, len(value) // 2, -1])

@@ -78,6 +78,12 @@ def checksum(array: Any) -> int:
     return zlib.crc32(np.asarray(array).ravel(order="K").view(np.uint8))
 
 
+def as_bytes(tensor: torch.Tensor) -> Any:
+    """An array of what a tensor of the processor holds, whatever its type."""
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8).numpy()
+
+
 def can_be_written(array: Any) -> bool:
     """Whether somebody can write to the memory of an array."""
     while isinstance(array, np.ndarray):

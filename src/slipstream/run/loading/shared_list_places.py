@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-import psutil
 from torch.utils.data import Dataset
 from torch.utils.weak import WeakIdKeyDictionary
 
 from slipstream.run.fix import Say
+from slipstream.run.loading.depth import available_bytes
 from slipstream.run.loading.looks import content, global_names, names
 from slipstream.run.loading.shared_list import PackedList
 from slipstream.run.loading.shared_list_packing import NotPlain, digest_of, pack
@@ -194,7 +194,7 @@ def taken_by(items: list[Any]) -> int:
     some = items[::step]
     sizes = {id(item): _nbytes(item) for item in some}
     mean = sum(sizes.values()) / len(some)
-    fits = mean * len(items) <= _MOST_MEMORY * psutil.virtual_memory().available
+    fits = mean * len(items) <= _MOST_MEMORY * available_bytes()
     return int(mean * len(items)) if fits and mean <= _LARGE_ITEM else 0
 
 

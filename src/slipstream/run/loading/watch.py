@@ -1,16 +1,15 @@
 """Notices when a dataset changes: objects that its samples are made from, and what they hold.
 
 Looks at the dataset and all that it leads to, the functions of the script that it calls by name and
-their globals. Installed packages keep caches of their own; into their objects it does not look.
+their globals. Functions of installed packages are taken to give the same for the same.
 """
 
 import argparse
 import functools
-import random
 import sys
 from collections import deque
 from collections.abc import Callable
-from types import FunctionType, MethodType, SimpleNamespace
+from types import BuiltinFunctionType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from slipstream.run.loading.looks import (
     ATOMS,
     MISSING,
     Identical,
+    as_bytes,
     can_be_written,
     checksum,
     content,
@@ -33,10 +33,10 @@ from slipstream.run.loading.looks import (
     own_values,
     slots_of,
 )
+from slipstream.run.loading.package_generators import GENERATORS
+from slipstream.run.loading.packages import MEMORY, inside, known_package
 from slipstream.run.loading.shared_list import PackedList
 
-_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
-               torch.Generator)  # fmt: skip
 _CODE = (FunctionType, MethodType, functools.partial, property, functools.cached_property,
          staticmethod, classmethod)  # fmt: skip
 _CONTAINERS = (dict, tuple, frozenset, list, set, deque)
@@ -44,8 +44,6 @@ _CONTAINERS = (dict, tuple, frozenset, list, set, deque)
 _OPEN = (Dataset, torch.nn.Module, argparse.Namespace, SimpleNamespace)
 # Not to be used in a process that was forked.
 _UNFORKABLE = frozenset({"lmdb", "sqlite3", "multiprocessing", "concurrent", "asyncio"})
-# Their objects hold nothing that a sample is made from.
-_EMPTY = frozenset({"typing", "_abc"})
 _MOST_OBJECTS = 2000
 _FEW_ITEMS = 256
 _MANY_ITEMS = 2_000_000
@@ -58,7 +56,7 @@ class Watch:
     """What these objects hold at the moment. `why_not` says why samples cannot be made elsewhere,
     where that shows. Long lists and large arrays are left to `is_same_throughout`, those that are
     longer still, and what lies in the objects of long lists, to nobody. `foreign` are the objects
-    of installed packages, which are never looked into, and `seen` all that it met.
+    of installed packages, and `seen` all that it met.
     """
 
     def __init__(self, roots: list[Any]) -> None:
@@ -94,12 +92,15 @@ class Watch:
         (self._thorough if thorough else self._quick).append((look, look()))
 
     def _visit(self, thing: Any) -> None:
+        if isinstance(thing, BuiltinFunctionType):
+            self._queue.append(thing.__self__)  # a generator's `random`, or a module
+            return
         if isinstance(thing, ATOMS) or thing is MISSING or id(thing) in self.seen:
             return
         self.seen[id(thing)] = thing
         kind = type(thing)
         package = kind.__module__.partition(".")[0]
-        if isinstance(thing, _GENERATORS):
+        if isinstance(thing, GENERATORS):
             self._refuse(f"it has a random generator of its own ({kind.__name__})")
         elif package in _UNFORKABLE:
             self._refuse(f"it holds {kind.__module__}.{kind.__name__}")
@@ -118,7 +119,7 @@ class Watch:
         elif hasattr(kind, "cache_info"):
             self._note(thing.cache_info)
             self._queue.append(getattr(thing, "__wrapped__", None))
-        elif package not in _EMPTY:
+        else:
             self._visit_object(thing)
 
     def _visit_tensor(self, tensor: torch.Tensor) -> None:
@@ -126,10 +127,19 @@ class Watch:
             self._refuse("it holds a tensor of inference mode")
         elif tensor.layout is not torch.strided or tensor.is_nested:
             self._refuse(f"it holds a tensor that is not plain ({tensor.layout})")
+        elif tensor.device.type == "cpu" and tensor.is_shared():  # type: ignore[no-untyped-call]
+            self._refuse("it holds a tensor in shared memory, which the loop may write to")
         else:
             self._note(lambda: (tensor._version, tensor.data_ptr(), tensor.shape))
+            # Not all who write to it count that: `.data`, and arrays that have the same memory.
+            if tensor.device.type == "cpu" and tensor.nbytes <= _THOROUGH_BYTES:
+                small = tensor.nbytes <= _ARRAY_BYTES
+                self._note(lambda: checksum(as_bytes(tensor)), thorough=not small)
 
     def _visit_array(self, array: Any) -> None:
+        if isinstance(array, np.memmap) and array.mode not in ("r", "c"):
+            self._refuse("it holds a file that is mapped for writing")
+            return
         self._note(lambda: (array.ctypes.data, array.shape))
         if array.dtype == np.dtype(object):
             self._visit_items(tuple(array.flat), lambda: array.size, lambda: tuple(array.flat))
@@ -228,7 +238,8 @@ class Watch:
     def _visit_object(self, thing: Any) -> None:
         kind = type(thing)
         attributes = getattr(thing, "__dict__", None)
-        if is_users_class(kind) or isinstance(thing, _OPEN):
+        is_open = is_users_class(kind) or isinstance(thing, _OPEN)
+        if is_open and not isinstance(thing, MEMORY) and not known_package(kind):
             if isinstance(attributes, dict):
                 self._note(lambda: Identical((type(thing), thing.__dict__)))
                 self._queue.append(attributes)
@@ -238,17 +249,12 @@ class Watch:
             self._queue.append(kind)
             return
         self.foreign.append(thing)
-        if not isinstance(attributes, dict):
-            return
-        # Its attributes may be caches, but generators are generators.
-        for value in attributes.values():
-            if isinstance(value, _GENERATORS):
-                self._visit(value)
-            elif isinstance(value, (list, tuple, dict)) and len(value) <= _FEW_ITEMS:
-                held = value.values() if isinstance(value, dict) else value
-                self._queue.extend(v for v in held if not isinstance(v, ATOMS))
-            elif callable(value):
-                self._queue.append(value)
+        found = inside(thing)
+        if found.why_not:
+            self._refuse(found.why_not)
+        for look in found.looks:
+            self._note(look)
+        self._queue.extend(found.parts)
 
 
 def _are_same(looks: list[tuple[_Look, Any]]) -> bool:

@@ -229,7 +229,9 @@ def _plain(picture: Any) -> Any:
     elif kind is LateJpegFile:
         source, tile = own.get("_source"), own.get("_tile")
         _become(picture, JpegImageFile)
-        if source is not None:
+        if source is None:
+            counts.add(by_engine=False)
+        else:
             picture.fp, picture.tile = io.BytesIO(source.data), tile
             picture.load()
     return picture

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from slipstream.run.sandbox import processes, torch_files
+from slipstream.run.sandbox import databases, processes, torch_files
 from slipstream.run.sandbox.files import Files
 from slipstream.run.sandbox.held import replace_all
 from slipstream.run.sandbox.layers import Layers
@@ -22,6 +22,7 @@ def enter(folder: str | Path) -> None:
         {
             **Files(layers).wrapped(),
             **torch_files.wrapped(layers),
+            **databases.wrapped(layers),
             **processes.wrapped(folder),
         }
     )

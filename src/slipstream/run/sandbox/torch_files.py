@@ -32,12 +32,39 @@ def wrapped(layers: Layers) -> dict[Any, Any]:
     ):
         if vars(holder).get("save") is save:
             holder.save = _with_path(save, 1, "f", written)
+    for holder, name, argument in _written_by_c():
+        setattr(holder, name, _with_path(getattr(holder, name), 1, argument, written))
+    functions[torch.from_file] = _from_file(layers)
     safetensors = _safetensors()
     if safetensors is not None:
         write, read = safetensors.serialize_file, safetensors.safe_open
         functions[write] = _with_path(write, 1, "filename", written)
         functions[read] = _with_path(read, 0, "filename", layers.for_reading)
     return functions
+
+
+def _written_by_c() -> list[tuple[Any, str, str]]:
+    """Methods of the profilers."""
+    names = [
+        (torch.autograd.profiler.profile, "export_chrome_trace", "path"),
+        (torch.profiler.profiler._KinetoProfile, "export_chrome_trace", "path"),
+        (torch.profiler.ExecutionTraceObserver, "register_callback", "output_file_path"),
+    ]
+    return [(holder, name, argument) for holder, name, argument in names if hasattr(holder, name)]
+
+
+def _from_file(layers: Layers) -> Any:
+    original = torch.from_file
+
+    def from_file(filename: Any, *args: Any, **kwargs: Any) -> Any:
+        is_shared = kwargs.get("shared", bool(args) and args[0])
+        if is_shared:
+            mapped = layers.for_writing(filename, keep=True)
+        else:
+            mapped = layers.for_reading(filename)
+        return original(mapped, *args, **kwargs)
+
+    return from_file
 
 
 def _with_all_below(holder: Any) -> list[Any]:

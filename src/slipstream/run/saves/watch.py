@@ -8,6 +8,7 @@ import multiprocessing.process
 import multiprocessing.queues
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,7 +26,10 @@ _TOUCHES = (
     "link", "symlink", "truncate", "chmod", "utime",
 )  # fmt: skip
 # What they start, or end, knows nothing of our thread.
-_LEAVES = ("_exit", "system", "kill", "execv", "execve", "posix_spawn", "posix_spawnp")
+_LEAVES = (
+    "_exit", "abort", "system", "kill", "killpg", "execv", "execve", "posix_spawn", "posix_spawnp",
+)  # fmt: skip
+_SIGNALS = ("raise_signal", "pthread_kill")
 
 _ABILITIES = (
     os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids,
@@ -61,6 +65,8 @@ def watch(patches: Patches, file: UnderWay) -> None:
         patches.replace(globber, name, _by_path(file, nearby=True))
     for name in _LEAVES:
         patches.replace(os, name, _always(file))
+    for name in _SIGNALS:
+        patches.replace(signal, name, _always(file))
     patches.replace(subprocess.Popen, "__init__", _always(file))
     patches.replace(multiprocessing.process.BaseProcess, "start", _always(file))
     for queue in (multiprocessing.queues.Queue, multiprocessing.queues.SimpleQueue):

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from slipstream.patches import Patches
+from slipstream.run.loading.depth import available_bytes
+from slipstream.run.saves.ends import Ends
 from slipstream.run.saves.snapshot import Buffers, snapshot, tensor_bytes
 from slipstream.run.saves.watch import watch
 
@@ -42,6 +43,7 @@ class Writer:
         self._replace, self._mkdir, self._rmdir = os.replace, os.mkdir, os.rmdir
         self._remove, self._chmod = os.remove, os.chmod
         self._is_on = True
+        self._ends = Ends(self.finish)
         os.register_at_fork(before=self._before_fork)
 
     def install(self, patches: Patches) -> None:
@@ -73,7 +75,14 @@ class Writer:
         self._thread = threading.Thread(
             target=self._write, args=(folder, mode, ready), name="slipstream-save", daemon=False
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # a process may have no more
+            self.is_busy, self._thread, self._what = False, None, None
+            self._buffers.clear()
+            self._rmdir(folder)
+            raise
+        self._ends.await_them()
 
     def _make_folder(self, folder: str) -> None:
         try:
@@ -115,6 +124,7 @@ class Writer:
             if self._thread is not thread:
                 return  # a signal's handler has saved meanwhile: what is under way now is another
             self.is_busy, self._thread = False, None
+            self._ends.let_go()
             what, self._what = self._what, None
             if self._failed:
                 self._try_again(what)
@@ -185,7 +195,7 @@ def _check_room(sizes: dict[torch.device, int]) -> None:
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
         else:
-            free = psutil.virtual_memory().available
+            free = available_bytes()
         if _ROOM * count > free:
             raise Refused
 
