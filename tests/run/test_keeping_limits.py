@@ -1,8 +1,10 @@
 """Workers that wait: how many, whose they are, and what is worth looking through for them."""
 
+import importlib
 import multiprocessing
 import os
 import subprocess
+import sys
 import tracemalloc
 from collections import UserList
 from collections.abc import Callable, Iterator
@@ -52,6 +54,45 @@ def test_a_forked_process_has_workers_of_its_own_and_leaves_ours_alone() -> None
         return status, pids_of(loader) == first
 
     assert with_fix(use)[0] == (0, True)
+
+
+MAKERS = {
+    "random": "import random\nown = random.Random(0)\ndef draw(): return own.random()\n",
+    "NumPy": (
+        "import numpy as np\nown = np.random.default_rng(0)\ndef draw(): return own.random()\n"
+    ),
+    "NumPy, as it was": (
+        "import numpy as np\nown = np.random.RandomState(0)\ndef draw(): return own.rand()\n"
+    ),
+    "torch": (
+        "import torch\nown = torch.Generator()\ndef draw(): return torch.rand((), generator=own)\n"
+    ),
+}
+
+
+class Jittering(Drawing):
+    def __init__(self, draw: Callable[[], Any] | None) -> None:
+        super().__init__()
+        self.draw = draw
+
+    def __getitem__(self, index: int) -> Any:
+        return float(self.draw() if self.draw else 0.5), *super().__getitem__(index)
+
+
+@pytest.mark.parametrize("does_draw", [True, False])
+@pytest.mark.parametrize("source", MAKERS.values(), ids=MAKERS)
+def test_generators_of_packages_begin_with_every_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, does_draw: bool
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "jitterpkg.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    draw = importlib.import_module("jitterpkg").draw
+    try:
+        pids, _ = compare(lambda: passes(loader_of(Jittering(draw if does_draw else None))))
+    finally:
+        del sys.modules["jitterpkg"]
+    assert (pids[0] == pids[1]) != does_draw
 
 
 SETTINGS = SimpleNamespace(size=1)

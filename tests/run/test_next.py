@@ -1,14 +1,17 @@
 """What a run says to type next."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from rich.console import Console
 
+from slipstream.doctor.capture import Process
 from slipstream.doctor.rules.case import Case
 from slipstream.launch import Target
 from slipstream.run.fix import Situation
-from slipstream.run.next import next_of, packed_gain
+from slipstream.run.next import folder_of, next_of, packed_gain
 from slipstream.run.outcome import FixOutcome, Outcome
 from slipstream.run.speed import Speed
 from slipstream.run.text import print_outcome
@@ -108,3 +111,41 @@ def test_a_slow_down_that_nobody_believes_is_no_headline() -> None:
     said = console.export_text()
     assert "1 fix applied; what they bring could not be told from noise" in said
     assert "ceiling" not in said
+
+
+def test_what_trying_took_is_told() -> None:
+    def said(speed: Speed) -> str:
+        fixes = [FixOutcome("zero-grad", "E", "applied", "why")]
+        console = Console(record=True, width=120)
+        print_outcome(Outcome("train.py", fixes, "", speed=speed, tried_s=30.0), console)
+        return console.export_text()
+
+    faster = said(Speed(50.0, 100.0, 1.8, 2.2))
+    assert "trying   took 30 s, made up for after about 3,000 steps" in faster
+    unsure = said(Speed(50.0, 48.0, 0.8, 1.2))
+    assert "trying   took 30 s" in unsure and "made up" not in unsure
+    assert "could not be told from noise (0.80 to 1.20 x as fast)" in unsure
+
+
+FOLDERS: dict[str, tuple[dict[str, int], str | None]] = {
+    "classes": ({"data/cat": 5, "data/dog": 5}, "data"),
+    "splits of classes": (
+        {"data/train/cat": 20, "data/train/dog": 20, "data/val/cat": 9, "data/val/dog": 9},
+        "data/train",
+    ),
+    "splits": ({"data/train": 20, "data/Val": 30}, "data/Val"),
+    "one class in a split": ({"data/train/cat": 20, "data/val/cat": 9}, "data/train"),
+    "classes in groups": ({"data/red/cat": 20, "data/blue/cat": 9}, "data"),
+}
+
+
+@pytest.mark.parametrize(("counts", "expected"), FOLDERS.values(), ids=FOLDERS)
+def test_the_folder_to_pack_is_that_of_one_split(
+    tmp_path: Path, counts: dict[str, int], expected: str
+) -> None:
+    for folder in counts:
+        (tmp_path / folder).mkdir(parents=True)
+    process = Process(1, loader=0, number=None)
+    process.folders.update({str(tmp_path / folder): count for folder, count in counts.items()})
+    loading = SimpleNamespace(processes=[process])
+    assert folder_of(cast("Any", loading)) == str(tmp_path / expected)

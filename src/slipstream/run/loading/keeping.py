@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from slipstream.run.loading.contents import contents
 from slipstream.run.loading.depth import Depth
-from slipstream.run.loading.package_generators import has_generators_of_packages
+from slipstream.run.loading.package_generators import states_of_packages
 from slipstream.run.loading.programs import are_fed
 from slipstream.run.loading.slot_queue import SlotQueue
 from slipstream.run.loading.surroundings import surroundings
@@ -125,8 +125,8 @@ class _State:
         self._watch = Watch([*roots])
         # Of installed packages, and not all are the dataset's.
         self._held = (*roots, *self._watch.foreign)
-        is_hidden = bool(self._watch.why_not) or has_generators_of_packages()
-        self._contents = "" if is_hidden else contents(*self._held)
+        self._contents = "" if self._watch.why_not else contents(*self._held)
+        self._generators = states_of_packages()
 
     def can_be_told(self) -> bool:
         """Whether it shows at all."""
@@ -134,7 +134,7 @@ class _State:
 
     def is_same(self) -> bool:
         """In the loop's process, or in a worker that was forked from it."""
-        if not self._watch.is_same_throughout() or has_generators_of_packages():
+        if not self._watch.is_same_throughout() or states_of_packages() != self._generators:
             return False
         return contents(*self._held) == self._contents
 

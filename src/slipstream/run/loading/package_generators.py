@@ -2,6 +2,7 @@
 with them, where a new one begins with what the loop's process has.
 """
 
+import pickle
 import random
 import sys
 from typing import Any
@@ -14,21 +15,31 @@ from slipstream.doctor.record.places import is_foreign
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
               torch.Generator)  # fmt: skip
 _known: dict[type, bool] = {}
-_OF_TESTS = ("hypothesis", "torch.testing")
 
 
-def has_generators_of_packages() -> bool:
-    """Whether a module of one has any among its globals, beside those that torch seeds in a worker.
-    Those of the script are looked for where its samples may see them.
+def states_of_packages() -> int:
+    """Of those among the globals of modules, beside those that torch seeds in a worker: equal in
+    processes that were forked, as long as nobody draws. Those of the script are looked for where
+    its samples may see them.
     """
     seeded = {id(torch.default_generator), id(np.random.mtrand._rand), id(random._inst)}
-    return any(
-        id(value) not in seeded
-        for name, module in [*sys.modules.items()]
-        if not name.startswith(_OF_TESTS)
+    found = {
+        id(value): value
+        for module in [*sys.modules.values()]
         for value in _globals_of(module)
-        if _is_generator(type(value)) and _is_of_package(module)
-    )
+        if _is_generator(type(value)) and id(value) not in seeded and _is_of_package(module)
+    }
+    return hash(tuple(map(_state, found.values())))
+
+
+def _state(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().numpy().tobytes()
+    if isinstance(generator, np.random.RandomState):
+        return pickle.dumps(generator.get_state(legacy=False))
+    return pickle.dumps(getattr(generator, "bit_generator", generator).state)
 
 
 def _is_generator(kind: type) -> bool:
