@@ -104,6 +104,16 @@ is_gone = gone() is None
     assert names["is_gone"]
 
 
+def test_a_collection_that_the_script_asks_for_is_of_all(tmp_path: Path) -> None:
+    source = LOOP.replace("held = []", "old = Ring()\nseen = weakref.ref(old)\nheld = []") + (
+        "\ndel old\nstayed = seen() is not None\ngc.collect()\nis_gone = seen() is None\n"
+        "frozen = gc.get_freeze_count()\n"
+    )
+    names, _ = same_losses(source, tmp_path, "garbage-pauses")
+    assert names["stayed"] and names["is_gone"]
+    assert names["frozen"] > 60_000
+
+
 def test_it_applies_where_pauses_count() -> None:
     assert garbage.applies(situation(rules=("garbage-collection",)))[0]
     assert not garbage.applies(situation())[0]

@@ -4,14 +4,16 @@ What was made before the loop is frozen: full collections no longer go through i
 Python starts by itself, in the middle of a step, are put off and done at the end of some steps.
 They are put off, not taken away: where a script makes many objects without a step, Python still
 collects. What lives when the loop begins and becomes a ring that nobody reaches stays until the
-script makes another optimizer.
+script makes another optimizer, or collects itself.
 """
 
 import gc
+import sys
 from typing import Any
 
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+from slipstream.doctor.record.places import is_users
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
 
@@ -33,6 +35,7 @@ def apply(situation: Situation) -> Undo:
     pauses = _Pauses(situation)
     patches = Patches()
     patches.replace(Optimizer, "__init__", pauses.wrap_make)
+    patches.replace(gc, "collect", pauses.wrap_collect)
     handle = register_optimizer_step_post_hook(lambda *_: pauses.after_step())
 
     def undo() -> None:
@@ -52,6 +55,7 @@ class _Pauses:
         self._is_on = True
         self._own: tuple[int, int, int] | None = None  # thresholds of the script
         self._set: tuple[int, int, int] | None = None
+        self._gather = gc.collect  # as it is without our change
         self._frozen_before = gc.get_freeze_count()  # Python 3.12 starts with some
 
     def wrap_make(self, original: Any) -> Any:
@@ -62,6 +66,18 @@ class _Pauses:
             original(*args, **kwargs)
 
         return init
+
+    def wrap_collect(self, original: Any) -> Any:
+        def collect(*args: Any, **kwargs: Any) -> Any:
+            if self._own is None or not is_users(sys._getframe(1).f_code):
+                return original(*args, **kwargs)
+            gc.unfreeze()  # the script asks for all of it
+            try:
+                return original(*args, **kwargs)
+            finally:
+                gc.freeze()
+
+        return collect
 
     def after_step(self) -> None:
         """The end of one."""
@@ -91,7 +107,7 @@ class _Pauses:
         if not gc.isenabled() or not gc.get_threshold()[0] or has_frozen:
             self._is_on = False  # the script sees to it itself
             return
-        gc.collect()
+        self._gather()
         gc.freeze()
         self._own = gc.get_threshold()
         gc.set_threshold(self._own[0] * PUT_OFF, *self._own[1:])
@@ -102,9 +118,9 @@ class _Pauses:
             self.end()  # from here on the script sees to it itself
             self._is_on = False
         elif self._steps % ALL == 0:
-            gc.collect()
+            self._gather()
         elif self._steps % YOUNG == 0:
-            gc.collect(1)
+            self._gather(1)
 
 
 FIX = Fix(
