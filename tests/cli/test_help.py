@@ -43,3 +43,29 @@ def test_what_stands_behind_the_script_is_the_scripts(
     )  # fmt: skip
     assert done.stdout == f"{seen}\n", done.stderr
     assert "No training step was seen" in done.stderr
+
+
+def test_run_says_what_it_takes(run_cli: Run) -> None:
+    said = " ".join(run_cli("run", "--help").stdout.split())
+    assert "run [OPTIONS] [SCRIPT [ARGS]...]" in said
+    assert "slipstream run --diff train.py ARGS > fast.patch" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        (["--skip", "tf32", "show.py", "--skip", "4", "-m", "x"], ["--skip", "4", "-m", "x"]),
+        (["show.py", "--", "--help", "-h"], ["--", "--help", "-h"]),
+        (["-m", "show", "--allow", "y"], ["--allow", "y"]),
+    ],
+)
+def test_what_stands_behind_the_script_is_the_scripts_in_a_run(
+    given: list[str], seen: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "show.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "slipstream", "run", *given], cwd=tmp_path, check=False,
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout == f"{seen}\n", done.stderr
+    assert not done.returncode

@@ -115,8 +115,7 @@ def _runs_script(command: Callable[..., None]) -> Callable[..., None]:
         "allow_extra_args": True,
         "allow_interspersed_args": False,
     }
-    usage = "[OPTIONS] SCRIPT [ARGS]..."
-    return app.command(context_settings=settings, options_metavar=usage)(note)
+    return app.command(context_settings=settings)(note)
 
 
 for _command in (pack, verify, info, export, demo, compare, lint, optimize):

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 def run(
     context: typer.Context,
+    script: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SCRIPT [ARGS]...",
+            help="The script and its own arguments, or -m and the name of a module.",
+            show_default=False,
+        ),
+    ] = None,
     allow: Annotated[
         str,
         typer.Option(help="exact: results stay the same bit for bit. numeric: they may round."),
@@ -58,7 +66,7 @@ def run(
     from slipstream.run.launch import run as run_fixed
 
     console = Console(stderr=True, highlight=False)
-    target = parse_target(context.args, "run", options_of(context))
+    target = parse_target([*(script or []), *context.args], "run", options_of(context))
     wish = Wish(allow, _names(only), _names(skip))
     folder = Path.cwd()
     if diff and int(os.environ.get("WORLD_SIZE", "1")) > 1:
