@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "picture": (lambda _: Image.new("L", (2, 2)), "nobody can look"),
     "method of a generator": (lambda _: random.Random(0).random, "random generator"),
     "raw value": (lambda _: multiprocessing.RawValue("i", 0), "may write to"),
-    "structure": (lambda _: (ctypes.c_int * 3)(), "may write to"),
+    "structure": (lambda _: (ctypes.c_int * 3)(), "it holds "),
     "shared tensor": (lambda _: torch.zeros(3).share_memory_(), "shared memory"),
     "mapped for writing": (lambda path: mapped(path, write=True), "may write to"),
     "array mapped for writing": (
