@@ -246,9 +246,8 @@ def test_a_full_disk_is_told_by_the_next_save(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_end_of_a_process_waits(tmp_path: Path) -> None:
-    code = f"""
-import time, torch
+SLOWLY = """
+import os, signal, time, torch
 own = torch.save
 def slow(*args):
     time.sleep(0.5)
@@ -258,10 +257,13 @@ from slipstream.run.fixes import saving
 from slipstream.run.fix import Situation
 from slipstream.run.saves import worth
 worth._LARGE_BYTES = 0
-saving.apply(Situation({{}}, None))
-torch.save({{"a": torch.ones(2)}}, {str(tmp_path / "a.pt")!r})
+saving.apply(Situation({}, None))
+torch.save({"a": torch.ones(2)}, "a.pt")
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_end_of_a_process_waits(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", SLOWLY], check=True, cwd=tmp_path)
     assert torch.load(tmp_path / "a.pt")["a"].sum() == 2
 
 
@@ -274,22 +276,9 @@ ENDS = {
 
 @pytest.mark.parametrize("how", ENDS.values(), ids=ENDS)
 def test_a_signal_that_ends_the_process_waits(tmp_path: Path, how: str) -> None:
-    code = f"""
-import os, signal, time, torch
-own = torch.save
-def slow(*args):
-    time.sleep(0.5)
-    own(*args)
-torch.save = slow
-from slipstream.run.fixes import saving
-from slipstream.run.fix import Situation
-from slipstream.run.saves import worth
-worth._LARGE_BYTES = 0
-saving.apply(Situation({{}}, None))
-torch.save({{"a": torch.ones(2)}}, {str(tmp_path / "a.pt")!r})
-{how}
-"""
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY + how], stdout=subprocess.PIPE, cwd=tmp_path
+    )
     if "sleep" in how:
         assert process.stdout is not None and process.stdout.read(1) == b"."
         process.terminate()

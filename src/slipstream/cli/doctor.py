@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.options import options_of
+from slipstream.cli.options import Script, options_of
 from slipstream.errors import UsageError
 
 _STEPS = 100
@@ -20,14 +20,7 @@ _LEAST_SECONDS = 3.0  # quick steps are watched for longer: lines are found by l
 
 def doctor(
     context: typer.Context,
-    script: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SCRIPT [ARGS]...",
-            help="The script and its own arguments, or -m and the name of a module.",
-            show_default=False,
-        ),
-    ] = None,
+    script: Script = None,
     steps: Annotated[
         int | None,
         typer.Option(

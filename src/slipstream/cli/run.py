@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.options import options_of
+from slipstream.cli.options import Script, options_of
 from slipstream.errors import UsageError
 from slipstream.run.memory import TRIED
 
@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 
 def run(
     context: typer.Context,
-    script: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SCRIPT [ARGS]...",
-            help="The script and its own arguments, or -m and the name of a module.",
-            show_default=False,
-        ),
-    ] = None,
+    script: Script = None,
     allow: Annotated[
         str,
         typer.Option(help="exact: results stay the same bit for bit. numeric: they may round."),

@@ -228,8 +228,9 @@ def training_pass(model: Any, given: Any, *, keep: bool = False) -> Work:
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad
         ]
         total = torch.stack([leaf.sum().to(torch.float64).real for leaf in outputs]).sum()
+        is_cast = torch.is_autocast_enabled("cuda")
         # Autocast is for the forward pass: the products of a backward pass under it lose bits too.
-        with torch.autocast("cuda", enabled=False) if _is_cast() else nullcontext():
+        with torch.autocast("cuda", enabled=False) if is_cast else nullcontext():
             total.backward()  # type: ignore[no-untyped-call]
 
     def run_from_none() -> None:
@@ -237,10 +238,6 @@ def training_pass(model: Any, given: Any, *, keep: bool = False) -> Work:
         run()
 
     return run if keep else run_from_none
-
-
-def _is_cast() -> bool:
-    return torch.is_autocast_enabled("cuda")
 
 
 def _like(model: Any, given: Any, in_training: bool) -> Work:

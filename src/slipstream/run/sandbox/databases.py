@@ -7,6 +7,7 @@ from urllib.parse import quote, unquote
 from slipstream.run.sandbox import plain
 from slipstream.run.sandbox.layers import Layers
 
+_PLACE_OF_URI = 6  # among the arguments behind the database
 _BESIDE = ("-wal", "-journal")  # what is not in the database yet
 
 
@@ -23,9 +24,6 @@ def wrapped(layers: Layers) -> dict[Any, Any]:
         return original(_mapped(layers, database, is_uri=bool(is_uri)), *args, **kwargs)
 
     return {original: connect}
-
-
-_PLACE_OF_URI = 6  # behind the database
 
 
 def _mapped(layers: Layers, database: Any, *, is_uri: bool) -> Any:
