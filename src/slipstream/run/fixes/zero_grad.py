@@ -21,6 +21,7 @@ NAME = "zero-grad"
 _SEEN = "zero_grad(set_to_none=False)"
 _GRADIENT: Any = torch._C.TensorBase.grad
 _of = _GRADIENT.__get__
+_let_go_of = _GRADIENT.__set__
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -73,11 +74,12 @@ class _Gradients:
             self._is_own = True
             try:
                 try:
-                    self._let_go(thing, owed=not set_to_none)
+                    stay = self._let_go(thing, owed=not set_to_none)
                 except Exception as error:
                     self._give_up(error)
-                # Of those that had to stay.
-                original(thing, set_to_none=set_to_none)
+                    stay = True
+                if stay:
+                    original(thing, set_to_none=set_to_none)
             finally:
                 self._is_own = False
 
@@ -118,13 +120,20 @@ class _Gradients:
             if parameter is not None and _of(parameter) is None:
                 parameter.grad = torch.zeros_like(parameter)
 
-    def _let_go(self, thing: Any, *, owed: bool) -> None:
+    def _let_go(self, thing: Any, *, owed: bool) -> bool:
+        """Whether there are some that had to stay, or something to warn of."""
+        stay = getattr(thing, "_is_replica", False)
         for parameter in _parameters(thing):
             if not owed:
                 self._owed.pop(id(parameter), None)
-            elif _of(parameter) is not None and self._is_free(parameter):
-                parameter.grad = None
+            elif _of(parameter) is None:
+                continue
+            elif self._is_free(parameter):
+                _let_go_of(parameter, None)
                 self._owed[id(parameter)] = weakref.ref(parameter)
+            else:
+                stay = True
+        return stay or not owed
 
     def _is_free(self, parameter: torch.Tensor) -> bool:
         """Whether nobody else knows the gradient: a part of a larger buffer must be filled."""
