@@ -101,8 +101,12 @@ def ranks(*loading_ms: float, waits: bool = True) -> dict[str, Any]:
     for number, loading in enumerate(loading_ms):
         backward = 6.0 + (slowest - loading if waits else 0.0)
         parts = {"loading": loading, "forward": 3.0, "backward": backward, "unattributed": 1.0}
-        values = {"rank": number, "steps": 40, "step_ms": sum(parts.values()), "parts": parts}
-        found.append(values)
+        found.append(
+            {
+                "rank": number, "steps": 40, "step_ms": sum(parts.values()), "parts": parts,
+                "before_exchange_ms": [loading + 4.0] * 40,
+            }
+        )  # fmt: skip
     return {"name": "ranks", "ranks": found}
 
 
@@ -118,6 +122,14 @@ def test_ranks_alike_and_ranks_that_do_not_wait_are_no_finding() -> None:
     assert findings(case_of(*PASSES, replays=[ranks(1, 1.2, 0.9)])) == {}
     assert findings(case_of(*PASSES, replays=[ranks(1, 1, 5, waits=False)])) == {}
     assert findings(case_of(*PASSES, replays=[ranks(5)])) == {}
+
+
+def test_ranks_that_take_turns_at_being_late_are_no_finding() -> None:
+    """As they do where other programs take their cores for a while."""
+    replay = ranks(1, 5)
+    replay["ranks"][0]["before_exchange_ms"] = [5.0] * 20 + [9.0] * 10 + [1.0] * 10
+    replay["ranks"][1]["before_exchange_ms"] = [9.0] * 20 + [1.0] * 10 + [17.0] * 10
+    assert findings(case_of(*PASSES, replays=[replay])) == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from slipstream.doctor.attribute import attribute
+from slipstream.doctor.attribute import Step, attribute
 from slipstream.doctor.capture import Capture, Loader, Span
 
 _PATIENCE_S = 8.0
@@ -54,7 +54,13 @@ def summary_of(capture: Capture, rank: int) -> dict[str, Any]:
         "steps": len(attribution.steps),
         "step_ms": attribution.step_ms,
         "parts": dict(attribution.parts),
+        "before_exchange_ms": [_before_exchange(step) for step in attribution.steps],
     }
+
+
+def _before_exchange(step: Step) -> float:
+    """Outside of the backward pass, where gradients are exchanged."""
+    return round((step.end - step.start - step.parts.get("backward", 0)) * 1e-6, 4)
 
 
 def _folder() -> Path:

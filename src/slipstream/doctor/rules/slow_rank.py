@@ -1,6 +1,7 @@
 """`slow-rank`: one rank comes late to every exchange of gradients, and all others wait."""
 
 import statistics
+from itertools import pairwise
 from typing import Any
 
 from slipstream.doctor.attribute import LOADING
@@ -12,6 +13,7 @@ NAME = "slow-rank"
 HEALTHY = "all ranks take the same time"
 _SHARE = 0.1
 _LEAST_STEPS = 5
+_PIECES = 4
 
 
 def find(case: Case) -> list[Finding]:
@@ -27,6 +29,8 @@ def find(case: Case) -> list[Finding]:
     waits = statistics.median(rank["parts"].get("backward", 0.0) for rank in others)
     cost = min(cost, max(0.0, waits - slowest["parts"].get("backward", 0.0)))
     if cost < _SHARE * case.step_ms or not case.matters(cost):
+        return []
+    if not _is_late_throughout(slowest, others, 0.5 * _SHARE * case.step_ms):
         return []
     part, more = _most_of_it(slowest, others)
     return [
@@ -48,6 +52,24 @@ def find(case: Case) -> list[Finding]:
 def before_exchange(rank: dict[str, Any]) -> float:
     """Milliseconds of a step outside of the backward pass."""
     return float(rank["step_ms"] - rank["parts"].get("backward", 0.0))
+
+
+def _is_late_throughout(
+    slowest: dict[str, Any], others: list[dict[str, Any]], least_ms: float
+) -> bool:
+    """In each part of the window: ranks that fight for cores take turns at being late."""
+    own = _pieces(slowest)
+    return all(
+        mine - statistics.median(theirs) >= least_ms
+        for mine, *theirs in zip(own, *(_pieces(other) for other in others), strict=True)
+    )
+
+
+def _pieces(rank: dict[str, Any]) -> list[float]:
+    """Means of its steps before the exchange."""
+    times = rank["before_exchange_ms"]
+    edges = [len(times) * piece // _PIECES for piece in range(_PIECES + 1)]
+    return [statistics.fmean(times[start:end]) for start, end in pairwise(edges)]
 
 
 def _most_of_it(slowest: dict[str, Any], others: list[dict[str, Any]]) -> tuple[str, float]:
