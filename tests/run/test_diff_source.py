@@ -80,7 +80,7 @@ def test_lines_go_behind_the_imports_and_before_what_is_loaded(tmp_path: Path) -
     new = edited(source, top_edits(source, lines))
     diff = list(difflib.ndiff(source.text.splitlines(), new.splitlines()))
     assert [line[2:] for line in diff if line.startswith("+ ") and line[2:]] == [
-        "import os", "os.environ.setdefault()", "import slipstream", "import torch",
+        "os.environ.setdefault()", "import slipstream", "import torch",
         "slipstream.speed_up()", "torch.x()",
     ]  # fmt: skip
     assert not [line for line in diff if line.startswith("- ")]
@@ -88,6 +88,21 @@ def test_lines_go_behind_the_imports_and_before_what_is_loaded(tmp_path: Path) -
     assert body.index("os.environ.setdefault()") == 3
     assert body.index("slipstream.speed_up()") == body.index("import torch") + 1
     assert body.index("import torch") < body.index("torch.x()") < body.index("import late")
+
+
+def test_a_first_line_goes_before_packages_and_imports_what_it_needs(tmp_path: Path) -> None:
+    for text, expected in (
+        ("import os\nimport sys\nimport torch\n",
+         "import os\nimport sys\n\nos.nice(0)\n\nimport torch\n"),
+        ("import sys\nimport torch\nimport os\n",
+         "import os\n\nos.nice(0)\n\nimport sys\nimport torch\nimport os\n"),
+        ("from . import os\nimport os\n",
+         "import os\n\nos.nice(0)\n\nfrom . import os\nimport os\n"),
+        ('"""Doc."""\nimport torch\n', '"""Doc."""\n\nimport os\n\nos.nice(0)\n\nimport torch\n'),
+    ):  # fmt: skip
+        source = source_of(tmp_path, text)
+        line = TopLine("os", "os.nice(0)", is_first=True)
+        assert edited(source, top_edits(source, [line])) == expected
 
 
 def test_a_line_can_go_into_a_script_without_imports(tmp_path: Path) -> None:

@@ -76,6 +76,17 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert state_of(result, "zero-grad") == "applied"
 
 
+def test_a_dry_run_does_not_call_applied_what_left_all_alone(tmp_path: Path) -> None:
+    saves = _SCRIPT.replace("        optimizer.step()", """        optimizer.step()
+        torch.save(model.state_dict(), "model.pt")""")  # fmt: skip
+    _, result = run(tmp_path, "--dry-run", "--only", "async-save", script=saves)
+    why = next(entry["why"] for entry in result["fixes"] if entry["fix"] == "async-save")
+    if not why.startswith("slower"):  # by chance
+        assert state_of(result, "async-save") == "skipped"
+        assert why.startswith("files that take a moment")
+    assert state_of(result, "async-save") != "applied"
+
+
 def test_fixes_can_be_chosen(tmp_path: Path) -> None:
     done, result = run(tmp_path, "--dry-run", "--skip", "zero-grad")
     assert state_of(result, "zero-grad") == "skipped"

@@ -78,6 +78,7 @@ def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
     from slipstream.run.situation import load_situation
     from slipstream.run.trace import save_trace
 
+    situation = None
     if values["fixes"]:
         situation = load_situation(Path(values["known"]))
         apply_all(values["fixes"], situation)
@@ -88,6 +89,13 @@ def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
     # A script may catch the end of its window and leave as if it were its own.
     is_cut = follower.has_ended and ran.ended == "script"
     trace.ended, trace.exit_code = "window" if is_cut else ran.ended, ran.exit_code
+    if situation is not None:
+        left = {
+            name: "; ".join(situation.notes[name])
+            for name in values["fixes"]
+            if situation.did_nothing(name)
+        }
+        (place / "left.json").write_text(json.dumps(left))
     save_trace(trace, place / "trace.json")
 
 

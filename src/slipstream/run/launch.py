@@ -51,6 +51,7 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
             tried, situation = _try_all(target, wish, place, dry, say)
         tried.seconds = time.monotonic() - began
         if dry:
+            tried.skip_left()
             return outcome_of(target, tried, situation)
         save_tried(tried, place)
         _start_anew(tried, place)

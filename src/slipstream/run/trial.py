@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,14 @@ _EVERY_S = 0.1
 class Trial:
     """One that is over. `trace` is None where it never came to an end; `said` is its last output,
     for a message. `over_at` is the time at which it was over by itself; None where we ended it.
+    `left` are fixes that left alone all that they came across, and why.
     """
 
     trace: Trace | None
     capture: Capture | None
     said: str
     over_at: float | None = None
+    left: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_good(self) -> bool:
@@ -92,11 +94,13 @@ def try_out(
         child = _Child(Path(place), {**environment, **ranks.environment()}, ranks)
         said = child.run()
         trace, capture = Path(place, "trace.json"), Path(place, "capture.json")
+        left = Path(place, "left.json")
         trial = Trial(
             load_trace(trace) if trace.exists() else None,
             load_capture(capture) if capture.exists() else None,
             said,
             child.over_at,
+            json.loads(left.read_text()) if left.exists() else {},
         )
     return trial if ranks.world == 1 else _of_all(trial, ranks)
 

@@ -115,6 +115,7 @@ class Trials:
                 names = [fix.name for fix in taken]
                 self._tried.speed = self._speed_in_a_crowd(fixed, names) or self._speed(fixed)
                 self._tried.expected = list(reference.runs)
+                self._tried.left = fixed[-1].left
                 return taken
             taken = self._without_culprit(taken, fault)
         return taken

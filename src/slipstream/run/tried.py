@@ -16,7 +16,7 @@ _FILE = "tried.json"
 @dataclass
 class Tried:
     """`names` are the fixes to apply; `expected` are runs that the real one must be like: without
-    losses, where fixes may round differently.
+    losses, where fixes may round differently. `left` are exact fixes that did nothing in trials.
     """
 
     seed: int
@@ -28,6 +28,13 @@ class Tried:
     warnings: list[str] = field(default_factory=list)
     rank: int = 0
     seconds: float = 0.0
+    left: dict[str, str] = field(default_factory=dict)
+
+    def skip_left(self) -> None:
+        """Where there is no run of its own, in which they may find something to do."""
+        for outcome in self.fixes:
+            if outcome.state == "applied" and outcome.name in self.left:
+                outcome.state, outcome.why = "skipped", self.left[outcome.name]
 
 
 def save_tried(tried: Tried, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Lines at the top of a script: before it loads anything, or behind its imports."""
 
 import ast
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -23,10 +24,11 @@ def top_edits(source: Source, lines: Iterable[TopLine]) -> list[Edit]:
     others = [line for line in lines if not line.is_first]
     edits = []
     if first:
-        body = source.tree.body
-        count = next((n for n, node in enumerate(body) if not _must_be_first(node, n)), len(body))
-        edit = _inserted(source, _line_behind(source, body[:count]), first, set())
-        edits.append(replace(edit, text=f"\n{edit.text}") if count else edit)
+        head = _before_packages(source.tree, {line.module for line in first})
+        edit = _inserted(source, _line_behind(source, head), first, _bound(head))
+        # One empty line is there already where nothing is imported.
+        starts = head and not edit.text.startswith("\n")
+        edits.append(replace(edit, text=f"\n{edit.text}") if starts else edit)
     if others:
         imports = leading_imports(source.tree)
         edits.append(_inserted(source, _line_behind(source, imports), others, _bound(imports)))
@@ -42,6 +44,28 @@ def leading_imports(tree: ast.Module) -> list[ast.stmt]:
         elif not (_must_be_first(node, number) or _is_setting(node)):
             break
     return tree.body[:end] or [n for n in tree.body[:1] if _must_be_first(n, 0)]
+
+
+def _before_packages(tree: ast.Module, needed: set[str]) -> list[ast.stmt]:
+    """What lines go behind that come before anything is loaded: modules of Python itself may be,
+    where they are all that is `needed`.
+    """
+    own = []
+    for number, node in enumerate(tree.body):
+        if not (_must_be_first(node, number) or _is_pythons_own(node)):
+            break
+        own.append(node)
+    if needed <= _bound(own):
+        return own
+    return [node for number, node in enumerate(own) if _must_be_first(node, number)]
+
+
+def _is_pythons_own(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        names = [node.module or ""] if not node.level else [""]
+    else:
+        names = [name.name for name in node.names] if isinstance(node, ast.Import) else [""]
+    return all(name.partition(".")[0] in sys.stdlib_module_names for name in names)
 
 
 def imports_at_top(tree: ast.Module, module: str) -> bool:
