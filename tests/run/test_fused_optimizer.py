@@ -10,6 +10,7 @@ import torch
 
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import fused_optimizer
+from slipstream.run.optimizers import Switched
 from tests.run.loop_kit import situation
 
 OPTIMIZERS = {
@@ -41,6 +42,12 @@ def fixed() -> Iterator[Situation]:
 def known() -> Iterator[Situation]:
     with fixed() as found:
         yield found
+
+
+def switched(known: Situation) -> Switched:
+    return Switched(
+        known, fused_optimizer.NAME, fused_optimizer._may_be_switched, fused_optimizer.can_be_fused
+    )
 
 
 def model() -> torch.nn.Sequential:
@@ -181,12 +188,12 @@ def test_what_the_script_chose_is_left_alone(known: Situation, changes: dict[str
     if "capturable" in changes:
         optimizer = make("Adam", net)
         optimizer.param_groups[0].update(changes)
-        fused_optimizer._Switched(known, "fused").before_step(optimizer, (), {})
+        switched(known).before_step(optimizer, (), {})
     else:
         optimizer = make("Adam", net, **changes)
         if "differentiable" not in changes:
             train(net, optimizer, 2)
-        fused_optimizer._Switched(known, "fused").before_step(optimizer, (), {})
+        switched(known).before_step(optimizer, (), {})
     group = optimizer.param_groups[0]
     assert (group["foreach"], group["fused"]) == (changes.get("foreach"), changes.get("fused"))
 
@@ -230,7 +237,12 @@ def entry(**changes: Any) -> dict[str, Any]:
 
 
 def test_it_applies_where_the_choice_is_open_and_another_way_was_not_slower() -> None:
-    assert fused_optimizer.applies(situation(optimizers=[entry()]))[0]
+    fused = [replay("fused", 2.0, 1.0), replay("foreach", 2.0, 1.5)]
+    assert fused_optimizer.applies(situation(optimizers=[entry()], replays=fused))[0]
+    # The other way gives the same results, and is a fix of its own.
+    assert not fused_optimizer.applies(situation(optimizers=[entry()]))[0]
+    other = entry(**{"class": "NAdam"})
+    assert fused_optimizer.applies(situation(optimizers=[other]))[0]
     assert not fused_optimizer.applies(situation(optimizers=[entry(fused=True)]))[0]
     assert not fused_optimizer.applies(situation(optimizers=[entry(is_torchs=False)]))[0]
     slower = [replay("fused", 1.0, 2.0), replay("foreach", 1.0, 1.5)]

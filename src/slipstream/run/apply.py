@@ -18,6 +18,7 @@ from slipstream.run.fixes import (
     file_handles,
     fold_batchnorm,
     foreach_loops,
+    foreach_optimizer,
     fused_optimizer,
     garbage,
     kept_memory,
@@ -53,6 +54,7 @@ FIXES: tuple[Fix, ...] = (
     more_workers.FIX,  # around what starts them
     uint8_bus.FIX,
     fused_optimizer.FIX,
+    foreach_optimizer.FIX,  # behind the one that does more
     foreach_loops.FIX,
     threads.FIX,
     own_kernels.FIX,

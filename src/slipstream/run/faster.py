@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from slipstream.run.outcome import Outcome
 
 # A process has to be started with it, and it has to be worth it, which only a trial can tell.
-_NOT_UNASKED = ("kept-memory", "parallel-loading")
+_NOT_UNASKED = ("kept-memory", "parallel-loading", "foreach-optimizer")
 _CHECKED = "nothing was tried or compared here: slipstream run does that with whole scripts"
 
 

@@ -23,7 +23,7 @@ _IDLE = "there was nothing to do for it in this run"
 # These note all that they do.
 _TELLING = (
     "fast-loader", "shared-lists", "device-prefetch", "inference-mode", "contiguous-inputs",
-    "foreach-loops", "uint8-bus", "deferred-values", "async-save",
+    "foreach-loops", "foreach-optimizer", "uint8-bus", "deferred-values", "async-save",
 )  # fmt: skip
 
 

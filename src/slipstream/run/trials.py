@@ -26,6 +26,7 @@ _FEWEST_STEPS = 8
 _SLOWER, _NO_FASTER = 0.99, 1.01  # at its median, and at most
 _MOST_PAIRS = 3  # of trials without and with fixes
 _MOST_RUNS = 3  # of the script as it is, where these differ
+_DOES_MORE = {"foreach-optimizer": "fused-optimizer"}
 _NO_STEP = "no training step was seen, so nothing is applied"
 Say = Callable[[str], None]
 
@@ -58,6 +59,7 @@ class Trials:
         taken = self._choose(situation)
         exact = self._proved([fix for fix in taken if fix.kind == "E"])
         numeric = self._proved_in_band([fix for fix in taken if fix.kind == "N"], exact)
+        exact = self._without_those_that_do_less(exact, {fix.name for fix in numeric})
         tried = self._tried
         tried.names = [fix.name for fix in (*exact, *numeric)]
         for outcome in tried.fixes:
@@ -119,6 +121,13 @@ class Trials:
                 return taken
             taken = self._without_culprit(taken, fault)
         return taken
+
+    def _without_those_that_do_less(self, exact: list[Fix], numeric: set[str]) -> list[Fix]:
+        less = {name: more for name, more in _DOES_MORE.items() if more in numeric}
+        for outcome in self._tried.fixes:
+            if outcome.name in less:
+                outcome.state, outcome.why = "skipped", f"{less[outcome.name]} does more"
+        return [fix for fix in exact if fix.name not in less]
 
     def _run_as_it_is(self) -> None:
         trial = self._try(())

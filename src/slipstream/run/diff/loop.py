@@ -17,6 +17,7 @@ from slipstream.run.diff.statements import wrapped
 from slipstream.run.diff.workspace import Workspace
 from slipstream.run.evaluating.flow import keeps_to_itself
 from slipstream.run.fix import Situation
+from slipstream.run.fixes.foreach_optimizer import gives_the_same
 from slipstream.run.fixes.fused_optimizer import best_way
 
 Changes = list[Edit | TopLine]
@@ -36,6 +37,17 @@ def fused_optimizer(space: Workspace, situation: Situation) -> Changes:
         source, line = space.at(entry.get("made_at"))
         call = call_named(source, line, entry["class"])
         changes += _one(with_keyword(source, call, way, "True"))
+    return changes
+
+
+def foreach_optimizer(space: Workspace, situation: Situation) -> Changes:
+    """`foreach=True`, where optimizers are made."""
+    changes: Changes = []
+    for entry in situation.capture.optimizers:
+        if gives_the_same(entry):
+            source, line = space.at(entry.get("made_at"))
+            call = call_named(source, line, entry["class"])
+            changes += _one(with_keyword(source, call, "foreach", "True"))
     return changes
 
 

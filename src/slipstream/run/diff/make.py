@@ -22,6 +22,7 @@ REWRITERS: dict[str, Rewriter] = {
     "tf32": switches.tf32,
     "cudnn-benchmark": switches.cudnn_benchmark,
     "fused-optimizer": loop.fused_optimizer,
+    "foreach-optimizer": loop.foreach_optimizer,
     "zero-grad": loop.zero_grad,
     "more-workers": loop.more_workers,
     "non-blocking-copies": loop.non_blocking_copies,

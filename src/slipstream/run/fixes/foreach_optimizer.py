@@ -1,0 +1,74 @@
+"""`foreach-optimizer`: on a processor, torch's optimizers go through all parameters in C++.
+
+There `foreach` makes the same operations on the same tensors in the same order for each of them, so
+each comes out the same: for the optimizers and types named here, which compute nothing in another
+way. It takes memory, some times that of the parameters: where these are large there is nothing to
+gain, as what takes time is their elements.
+"""
+
+import statistics
+from typing import Any
+
+import torch
+
+from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.optimizers import Switched, is_open, switch
+
+NAME = "foreach-optimizer"
+EQUAL = ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "RMSprop", "Rprop")
+_TYPES = (torch.float32, torch.float64)
+_MOST_ELEMENTS = 16_000_000
+
+
+def applies(situation: Situation) -> tuple[bool, str]:
+    """Where an optimizer works in its default way, and that way was not measured to be faster."""
+    found = [entry for entry in situation.capture.optimizers if gives_the_same(entry)]
+    if not found:
+        return False, "no optimizer that gives the same results in another way"
+    gains = [
+        statistics.median(replay["now_ms"]) / statistics.median(replay["then_ms"])
+        for replay in situation.capture.replays
+        if replay["name"] == "optimizer-foreach"
+    ]
+    if gains and max(gains) <= 1:
+        return False, "measured: it is not faster"
+    return True, f"{found[0]['class']} has {found[0]['parameters']} parameters"
+
+
+def gives_the_same(entry: dict[str, Any]) -> bool:
+    """Of what was seen of an optimizer."""
+    return bool(
+        entry["class"] in EQUAL
+        and entry["is_torchs"]
+        and entry["foreach"] is None
+        and entry["fused"] is None
+        and not entry.get("capturable")
+        and entry.get("device") == "cpu"
+        and entry.get("elements", 0) <= _MOST_ELEMENTS
+    )
+
+
+def apply(situation: Situation) -> Undo:
+    """As said."""
+    return switch(Switched(situation, NAME, _may_be_switched, types=_TYPES))
+
+
+def _may_be_switched(optimizer: Any, group: dict[str, Any]) -> bool:
+    parameters = group["params"]
+    return (
+        type(optimizer).__name__ in EQUAL
+        and group.get("foreach") is None
+        and is_open(group, ("cpu",))
+        and all(parameter.dtype in _TYPES for parameter in parameters)
+        and sum(parameter.numel() for parameter in parameters) <= _MOST_ELEMENTS
+        and _lie_apart(parameters)
+    )
+
+
+def _lie_apart(parameters: list[torch.Tensor]) -> bool:
+    """Those that share memory see what was done to the others before them."""
+    places = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    return len(places) == len(parameters)
+
+
+FIX = Fix(NAME, "E", "optimizers go through parameters in C++", (), applies, apply)

@@ -1,0 +1,192 @@
+"""Optimizers of torch that work in another of their ways while a script runs.
+
+Groups that leave the choice to torch are switched when they are about to make a step. Gradients are
+looked at in every step. What the script saves is what it would have saved: the choice, and where
+step counts lie.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from slipstream.patches import Patches
+from slipstream.run.fix import Situation, Undo
+
+_CHOICES = ("foreach", "fused")
+IsOpen = Callable[[Any, dict[str, Any]], bool]
+IsFit = Callable[[Any, dict[str, Any], dict[Any, Any]], bool]
+
+
+def switch(switched: "Switched") -> Undo:
+    """Optimizers of torch itself, not of classes made of them."""
+    patches = Patches()
+    patches.replace(torch.optim.Optimizer, "state_dict", switched.wrap_state_dict)
+    patches.replace(torch.optim.Optimizer, "load_state_dict", switched.wrap_load)
+    handle = register_optimizer_step_pre_hook(switched.before_step)
+
+    def undo() -> None:
+        handle.remove()
+        patches.undo()
+        switched.put_back()
+
+    return undo
+
+
+class Switched:
+    """Knows what groups were before. `may_be` says of a group whether it may be switched at all;
+    `can_be_fused`, in each step, whether it can be to the fused form. Else it is to the one for
+    lists of tensors, where gradients are of these `types`.
+    """
+
+    def __init__(
+        self, situation: Situation, name: str, may_be: IsOpen, can_be_fused: IsFit | None = None,
+        types: tuple[torch.dtype, ...] | None = None,
+    ) -> None:  # fmt: skip
+        self._situation, self._name, self._types = situation, name, types
+        self._may_be, self._can_be_fused = may_be, can_be_fused
+        # Of each group: what it was asked for.
+        self._own: weakref.WeakKeyDictionary[Any, dict[int, dict[str, Any]]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._known: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+    def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Of any optimizer."""
+        if self._name in self._situation.failures or torch.compiler.is_compiling():
+            return
+        if not type(optimizer).__module__.startswith("torch.optim."):
+            return
+        try:
+            for number, group in enumerate(optimizer.param_groups):
+                self._switch(optimizer, number, group)
+        except Exception as error:
+            self._put_back(optimizer)
+            self._situation.give_up(self._name, error)
+
+    def put_back(self) -> None:
+        """All of them, as they were."""
+        for optimizer in list(self._own):
+            self._put_back(optimizer)
+
+    def wrap_state_dict(self, original: Any) -> Any:
+        """What is saved is as written."""
+
+        def state_dict(optimizer: Any) -> Any:
+            saved = original(optimizer)
+            own = self._own.get(optimizer)
+            if not own:
+                return saved
+            try:
+                return self._as_written(saved, own)
+            except Exception as error:
+                self._situation.give_up(self._name, error)
+                return saved
+
+        return state_dict
+
+    def wrap_load(self, original: Any) -> Any:
+        """States are others then."""
+
+        def load_state_dict(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self._known.pop(optimizer, None)
+            return original(optimizer, *args, **kwargs)
+
+        return load_state_dict
+
+    def _switch(self, optimizer: Any, number: int, group: dict[str, Any]) -> None:
+        own = self._own.setdefault(optimizer, {})
+        self._known.setdefault(optimizer, {})
+        fused, foreach = _way(group, "fused"), _way(group, "foreach")
+        if number not in own or _asked(group) not in (own[number], fused, foreach):
+            own.pop(number, None)
+            if not self._may_be(optimizer, group):
+                return
+            own[number] = _asked(group)
+        wanted = own[number]
+        if _has_numbers_alone(group) and self._are_usual(p.grad for p in group["params"]):
+            known = self._known[optimizer]
+            if self._can_be_fused is not None and self._can_be_fused(optimizer, group, known):
+                wanted = fused
+            elif wanted["foreach"] is None:
+                wanted = foreach
+        if _asked(group) == wanted:
+            return
+        group.update(wanted)
+        if wanted is fused:
+            _count_on_devices(optimizer, group)
+        ways = [f"{name}=True" for name in _CHOICES if wanted.get(name)] or ["as written"]
+        self._situation.note(self._name, f"{type(optimizer).__name__}: {ways[0]}")
+
+    def _are_usual(self, gradients: Iterable[torch.Tensor | None]) -> bool:
+        return all(
+            gradient is None
+            or (
+                gradient.layout is torch.strided
+                and (self._types is None or gradient.dtype in self._types)
+            )
+            for gradient in gradients
+        )
+
+    def _put_back(self, optimizer: Any) -> None:
+        for number, own in self._own.pop(optimizer, {}).items():
+            group = optimizer.param_groups[number]
+            group.update(own)
+            for parameter in group["params"]:
+                _count_on_host(optimizer.state.get(parameter, {}))
+
+    def _as_written(self, saved: dict[str, Any], own: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        groups = [
+            {**group, **own.get(number, {})} for number, group in enumerate(saved["param_groups"])
+        ]
+        ours = {p for number in own for p in saved["param_groups"][number]["params"]}
+        state = {key: dict(v) if key in ours else v for key, v in saved["state"].items()}
+        for key in ours & state.keys():
+            _count_on_host(state[key])
+        return {**saved, "state": state, "param_groups": groups}
+
+
+def _asked(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: group[name] for name in _CHOICES if name in group}
+
+
+def _way(group: dict[str, Any], way: str) -> dict[str, Any]:
+    return {name: True if name == way else None for name in _CHOICES if name in group}
+
+
+def is_open(group: dict[str, Any], devices: tuple[str, ...]) -> bool:
+    """Whether the script left it open, or asked for a loop, and nothing else stands against it."""
+    return (
+        "foreach" in group
+        and not group["foreach"]
+        and group.get("fused") is None
+        and not group.get("capturable")
+        and not group.get("differentiable")
+        and _has_numbers_alone(group)
+        and all(
+            type(parameter) in (torch.nn.Parameter, torch.Tensor)
+            and parameter.device.type in devices
+            for parameter in group["params"]
+        )
+    )
+
+
+def _has_numbers_alone(group: dict[str, Any]) -> bool:
+    """Lists of tensors take no tensors as rates."""
+    return not any(isinstance(value, torch.Tensor) for value in group.values())
+
+
+def _count_on_devices(optimizer: Any, group: dict[str, Any]) -> None:
+    for parameter in group["params"]:
+        state = optimizer.state.get(parameter, {})
+        if isinstance(state.get("step"), torch.Tensor):
+            state["step"] = state["step"].to(device=parameter.device, dtype=torch.float32)
+
+
+def _count_on_host(state: dict[str, Any]) -> None:
+    """Where torch has it without the fused form."""
+    step = state.get("step")
+    if isinstance(step, torch.Tensor):
+        state["step"] = step.to(device="cpu", dtype=torch.get_default_dtype())
