@@ -1,5 +1,7 @@
 """torch's own compilers as changes."""
 
+import copy
+
 import pytest
 import torch
 
@@ -170,3 +172,23 @@ def test_models_with_hooks_are_not_made_into_graphs() -> None:
     model[0].register_forward_hook(lambda part, given, result: seen.append(result))
     for change in changes:
         assert "calls hooks" in (change.why_not(subject) or "")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_deep_copy_computes_with_its_own_weights() -> None:
+    model = torch.nn.Linear(4, 2)
+    example = torch.randn(3, 4)
+    made = Variant().plus(compiled.COMPILE).build(Subject(model, inputs_of(example)))
+    own = copy.deepcopy(made)
+    other = torch.nn.Linear(4, 2)
+    inner = own.model  # in inference mode
+    inner.load_state_dict({f"{k}": v for k, v in _prefixed(inner, other).items()})
+    with torch.no_grad():
+        torch.testing.assert_close(own(example), other(example))
+        torch.testing.assert_close(made(example), model(example))
+
+
+def _prefixed(holder: torch.nn.Module, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    names = list(holder.state_dict())
+    return dict(zip(names, model.state_dict().values(), strict=True))

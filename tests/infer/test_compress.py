@@ -12,7 +12,7 @@ from slipstream.infer.compress import compress, distill
 from slipstream.infer.compress import timed as timed_module
 from slipstream.infer.compress.heads import output_layers
 from slipstream.infer.compress.prune import pruned
-from slipstream.infer.inputs import Inputs
+from slipstream.infer.inputs import Inputs, inputs_of
 from slipstream.timing import Ratio
 
 pytest.importorskip("torch_pruning")
@@ -215,8 +215,11 @@ def test_a_model_that_learns_nothing_is_rejected_by_its_score(trained):
     assert after.ms is not None
 
 
-def test_too_few_samples_show_nothing(trained):
-    found = compress(trained, EXAMPLE, 0.5, fit, accuracy, [(DATA[0][0][:9], DATA[0][1][:9])])
+def test_too_few_samples_show_nothing_and_nothing_is_trained(trained):
+    def train(model):
+        raise AssertionError
+
+    found = compress(trained, EXAMPLE, 0.5, train, accuracy, [(DATA[0][0][:9], DATA[0][1][:9])])
     assert found.rows[1].state == "rejected"
     assert found.rows[1].why.startswith("not shown: 9 samples")
     assert found.model is trained
@@ -343,3 +346,42 @@ def test_what_cannot_work_is_said(trained):
 def test_data_may_be_read_once_only():
     found = compress(network(), EXAMPLE, 0.5, fit, accuracy, iter(DATA), max_drop=1.0)
     assert found.rows[1].score is not None
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 32)
+        self.head = nn.Linear(32, 20, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.table(ids).mean(1))  # type: ignore[no-any-return]
+
+
+class TiedRows(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.one, self.other = (nn.Linear(32, 32) for _ in range(3))
+        self.other.weight = self.one.weight
+        self.last = nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.one(self.first(x).relu()).relu()
+        return self.last(self.other(x).relu())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("model", "example"),
+    [(Tied(), torch.zeros(2, 5, dtype=torch.int64)), (TiedRows(), torch.randn(2, 32))],
+    ids=["table and head", "rows"],
+)
+def test_what_is_one_weight_stays_one_or_is_told(model: nn.Module, example: torch.Tensor) -> None:
+    names = ("table.weight", "head.weight") if isinstance(model, Tied) else (
+        "one.weight", "other.weight")  # fmt: skip
+    try:
+        made = pruned(model, inputs_of(example), 0.5, 8, [])
+    except ValueError as error:
+        assert "are one weight" in str(error)
+        return
+    assert made.get_parameter(names[0]) is made.get_parameter(names[1])

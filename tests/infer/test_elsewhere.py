@@ -24,6 +24,7 @@ from slipstream.infer.elsewhere.cpu import cpu_flags
 from slipstream.infer.elsewhere.exported import Exported, exported
 from slipstream.infer.elsewhere.needs import why_not
 from slipstream.infer.elsewhere.process import RuntimeFailed
+from slipstream.infer.elsewhere.program import Flat, program_of
 from slipstream.infer.elsewhere.quantize import types_for
 from slipstream.infer.elsewhere.runtimes import Runtime
 from slipstream.infer.elsewhere.trial import in_child, tried
@@ -232,7 +233,7 @@ def test_a_graph_of_one_batch_size_says_so() -> None:
 def test_a_graph_that_errs_for_other_batch_sizes_is_not_asked_for_them() -> None:
     subject = subject_of(OwnWeights(), torch.randn(2, 4))
     made = exported(subject)
-    assert [case.batch for case in made.cases] == [2, 1]
+    assert [case.batch for case in made.cases] == [2]
     assert tried(made, made.file, RUNTIME, 0.01).has_fixed_shapes
 
 
@@ -421,3 +422,17 @@ def test_flags_of_the_processor_are_read(tmp_path: Path) -> None:
     file.write_text("processor\t: 0\nflags\t\t: fpu avx512_vnni\nbugs\t\t: spectre_v1\n")
     assert cpu_flags(file) == {"fpu", "avx512_vnni"}
     assert cpu_flags(tmp_path / "none") == frozenset()
+
+
+@pytest.mark.parametrize("takes", ["% 4", "== 3", "any"])
+def test_ways_that_depend_on_the_batch_are_for_the_example_alone(takes: str) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if takes == "% 4" and x.shape[0] % 4 == 0:
+                return x * 2
+            if takes == "== 3" and x.shape[0] == 3:
+                return x * 2
+            return x + 1
+
+    made = program_of(Flat(Model(), emptied(((torch.zeros(6, 4),), {}))[1]), [torch.zeros(6, 4)])
+    assert made.is_batch == (takes == "any",)

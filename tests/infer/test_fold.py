@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from slipstream.errors import UsageError
 from slipstream.infer.fold import fold, folds_of
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.leaves import tensors_of
@@ -126,3 +127,29 @@ def test_one_layer_under_two_names() -> None:
             return y if float(y.sum()) > 0 else -y
 
     assert folded(trained(Twice()).eval(), torch.randn(2, 4, 3, 3))[1] == 0
+
+
+class Stem(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3))
+        self.norm = trained(nn.BatchNorm2d(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.stem(x))  # type: ignore[no-any-return]
+
+
+def test_a_hook_of_what_holds_the_layer_sees_the_same() -> None:
+    model, example = Stem(), torch.randn(2, 3, 8, 8)
+    assert folded(model, example)[1] == 1
+    model.stem.register_forward_hook(lambda *_: None)
+    assert folded(model, example)[1] == 0
+
+
+def test_a_linear_layer_with_its_norm_refuses_more_dimensions() -> None:
+    """The norm's channels would be others there."""
+    model = nn.Sequential(nn.Linear(8, 16), trained(nn.BatchNorm1d(16)))
+    made, count = folded(model, torch.randn(4, 8))
+    assert count == 1
+    with pytest.raises(UsageError, match="two dimensions; got 3"):
+        made(torch.randn(4, 16, 8))

@@ -1,5 +1,6 @@
 """The search: the model wins unless another is surely faster and gives the same answers."""
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -478,3 +479,67 @@ def _verdict(found: Optimized) -> str:
     from slipstream.infer.text import verdict_of
 
     return verdict_of(found)
+
+
+class Merging(nn.Linear):
+    """Does more than switch: merges a change into its weight for evaluation."""
+
+    merged = False
+
+    def train(self, mode: bool = True) -> "Merging":
+        super().train(mode)
+        if self.merged == mode:
+            self.weight.data += -1.0 if mode else 1.0
+            self.merged = not mode
+        return self
+
+
+def test_a_model_that_does_more_than_switch_is_as_before(only: Any) -> None:
+    only(engine("itself", lambda model: model))
+    model = Merging(8, 8)
+    before = model.weight.detach().clone()
+    slipstream.optimize_model(model, EXAMPLE, budget_s=2)
+    assert (model.training, model.merged) == (True, False)
+    assert torch.equal(model.weight, before)
+
+
+def test_what_fails_far_from_the_example_is_rejected(only: Any) -> None:
+    def log_of_sigmoid(model: nn.Module) -> Any:
+        return lambda x: model.layer(x).sigmoid().log()
+
+    class Model(Slow):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.logsigmoid(super().forward(x))
+
+    only(engine("naive", log_of_sigmoid))
+    found = slipstream.optimize_model(Model(), EXAMPLE)
+    assert row(found, "naive").state == "rejected"
+    assert "far from the example" in row(found, "naive").why
+
+
+@pytest.mark.timeout(120, method="thread")  # the alarm is the search's
+def test_a_limit_cannot_be_caught_and_an_exit_is_a_row(only: Any) -> None:
+    def deaf(model: nn.Module) -> Any:
+        def call(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(300):
+                with contextlib.suppress(Exception):
+                    time.sleep(0.1)
+            return model(x)
+
+        return call
+
+    only(engine("leaves", lambda model: sys.exit(3)), engine("deaf", deaf))
+    start = time.perf_counter()
+    found = slipstream.optimize_model(Slow(), EXAMPLE, budget_s=10)
+    assert time.perf_counter() - start < 20
+    assert row(found, "leaves").state == "failed"
+    assert "not done after" in row(found, "deaf").why
+
+
+def test_data_may_be_a_generator_and_inference_mode_be_left_out(only: Any) -> None:
+    only()
+    found = slipstream.optimize_model(
+        Slow(), EXAMPLE, metric=lambda model, batch: model(batch).mean(1),
+        data=(EXAMPLE for _ in range(6)), without=["inference-mode"], budget_s=8,
+    )  # fmt: skip
+    assert row(found, "inference-mode").why == "left out, as asked for"

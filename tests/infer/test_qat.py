@@ -418,3 +418,10 @@ def test_what_cannot_work_is_said(trained, images):
         prepare_qat(nn.Linear(4, 2), torch.ones(1, 4))
     with pytest.raises(UsageError, match="prepare_qat"):
         convert_qat(trained)
+
+
+def test_what_a_model_asks_of_a_layer_is_answered() -> None:
+    layer = QatLayer(torch.nn.Linear(4, 8), None, FORMATS[8], 8)
+    assert layer.out_features == 8
+    with pytest.raises(AttributeError):
+        layer.nonsense  # noqa: B018

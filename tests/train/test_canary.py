@@ -83,3 +83,14 @@ def test_every_is_checked() -> None:
     model = Odd()
     with pytest.raises(UsageError, match="every is 0"):
         Canary(TrainStep(model, sgd(model), cross_entropy), every=0)
+
+
+def test_hooks_of_the_optimizer_are_not_called_by_a_look() -> None:
+    model = net()
+    optimizer = sgd(model)
+    steps: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: steps.append(1))
+    looked = Canary(TrainStep(model, optimizer, cross_entropy), every=2)
+    losses_of(looked, rows(6))
+    assert looked.looks == 3
+    assert len(steps) == 6

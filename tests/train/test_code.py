@@ -67,6 +67,7 @@ def test_the_code_trains_as_the_step_does(name: str) -> None:
     try:
         plain = made(choices)(own, other, cross_entropy)
         assert losses_of(step, batches) == losses_of(plain, batches)
+        assert torch._C._get_mkldnn_enabled() == onednn
     finally:
         torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = flags
         torch.backends.cuda.matmul.allow_tf32 = matmul
@@ -75,3 +76,15 @@ def test_the_code_trains_as_the_step_does(name: str) -> None:
     assert same_bits(optimizer.state_dict(), other.state_dict())
     if choices.ema is not None:
         assert same_bits(step.average.state_dict(), plain.average.state_dict())
+
+
+def test_the_code_clips_parameters_that_come_later() -> None:
+    choices = Choices(clip_norm=0.01)
+    models = [net(), net()]
+    optimizers = [torch.optim.SGD(model[0].parameters(), lr=1.0) for model in models]
+    step = TrainStep(models[0], optimizers[0], cross_entropy, **choices.as_dict())
+    plain = made(choices)(models[1], optimizers[1], cross_entropy)
+    for model, optimizer in zip(models, optimizers, strict=True):
+        optimizer.add_param_group({"params": list(model[2].parameters())})
+    assert losses_of(step, rows()) == losses_of(plain, rows())
+    assert same_bits(models[0].state_dict(), models[1].state_dict())

@@ -125,3 +125,10 @@ def test_batches_that_cannot_be_cut_are_refused(micro_batch: Any) -> None:
         slipstream.tune_step(
             model, cross_entropy, sgd(model), [batch], micro_batch=micro_batch, budget_s=0
         )
+
+
+def test_a_dict_for_each_sample_is_not_cut() -> None:
+    batch = (torch.zeros(2, 3), [{"boxes": torch.zeros(2, 4)}, {"boxes": torch.zeros(2, 4)}])
+    with pytest.raises(UsageError, match="one for each sample"):
+        expect_cuttable(batch)
+    assert expect_cuttable([torch.zeros(2, 3), {"x": torch.zeros(2)}]) == 2

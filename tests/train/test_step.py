@@ -446,3 +446,58 @@ def test_convolutions_of_three_dimensions_stay_as_they_lie() -> None:
     assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
     assert model[2].weight.is_contiguous()
     step(torch.randn(2, 2, 8, 8))
+
+
+@pytest.mark.parametrize("options", [
+    {"channels_last": True, "update": "fused", "set_to_none": False},
+    {"channels_last": True, "update": "fused"},
+])  # fmt: skip
+def test_gradients_that_are_there_already_do_no_harm(options: Any) -> None:
+    """A fused update takes for granted that they lie as the parameters do."""
+    batches = pictures(2)
+    models = [pictures_net(norm=False), pictures_net(norm=False)]
+    for model in models:
+        cross_entropy(model, batches[0]).backward()
+    plain = TrainStep(models[0], sgd(models[0]), cross_entropy)
+    step = TrainStep(models[1], sgd(models[1]), cross_entropy, **options)
+    losses_of(plain, batches), losses_of(step, batches)
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_zeroed_gradients_do_not_move_what_is_frozen_later() -> None:
+    model = net()
+    step = TrainStep(model, adamw(model), cross_entropy, set_to_none=False)
+    losses_of(step, rows(3))
+    model[0].requires_grad_(False)
+    frozen = model[0].weight.detach().clone()
+    losses_of(step, rows(5))
+    assert torch.equal(model[0].weight, frozen)
+
+
+class Growing(torch.nn.Module):
+    """Buffers that come, and grow, with what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(12, 5)
+        self.register_buffer("seen", torch.zeros(1))
+        self.register_buffer("late", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = torch.ones(len(x))
+        self.late = x.mean()
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+def test_buffers_that_grow_are_followed_by_the_average() -> None:
+    model = Growing()
+    step = TrainStep(model, sgd(model), cross_entropy, ema=0.5)
+    kept = copy.deepcopy(step.state_dict())
+    for size in (4, 8):
+        losses_of(step, rows(1, size))
+        assert torch.equal(step.average.seen, torch.ones(size))
+        assert torch.equal(step.average.late, model.late)
+    step.average.late = model.late = None
+    step.load_state_dict(kept)
+    assert torch.equal(step.average.seen, torch.zeros(1))

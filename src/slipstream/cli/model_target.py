@@ -5,8 +5,10 @@ import importlib.util
 import inspect
 import re
 import sys
+import sysconfig
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -215,11 +217,23 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        _run(lambda: spec.loader.exec_module(module), f"{path} cannot be imported")  # type: ignore[union-attr]
+        with _arguments_of(path):
+            _run(lambda: spec.loader.exec_module(module), f"{path} cannot be imported")  # type: ignore[union-attr]
     except UsageError:
         del sys.modules[name]
         raise
     return module
+
+
+@contextmanager
+def _arguments_of(path: Path) -> Iterator[None]:
+    """Those of a script that is run without any: some read them at once."""
+    before = sys.argv
+    sys.argv = [str(path)]
+    try:
+        yield
+    finally:
+        sys.argv = before
 
 
 def _load_module(name: str) -> ModuleType:
@@ -294,7 +308,8 @@ def _line_of(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename not in (__file__, importlib.__file__) and frame.filename[0] != "<"
     ]
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    packages = ("site-packages", sysconfig.get_path("stdlib"))
+    own = [frame for frame in frames if not any(p in frame.filename for p in packages)] or frames
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 

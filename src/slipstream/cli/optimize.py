@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,10 +84,9 @@ def optimize(
             "function of a model and a batch with one score per sample, and --data file.py:test, "
             "the batches."
         )
-    if save is not None:
-        _make_room(save)
+    made_for_it = _make_room(save) if save is not None else []
     # What the model's own code prints is no part of the result.
-    with redirect_stdout(sys.stderr), _progress(quiet=as_json):
+    with _gone_if_it_fails(made_for_it), redirect_stdout(sys.stderr), _progress(quiet=as_json):
         made = load_model(model)
         place = device or str(next((each.device for each in made.parameters()), "cpu"))
         given = parse_inputs(inputs, place)
@@ -113,14 +112,27 @@ def optimize(
             print(f"\nStored in {save}. In Python: slipstream.infer.load({str(save)!r}, model)")
 
 
-def _make_room(folder: Path) -> None:
-    """Before a search that would be in vain."""
+def _make_room(folder: Path) -> list[Path]:
+    """Before a search that would be in vain. Returns the folders that were made, the last first."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        return missing
     except OSError as error:
         raise UsageError(
             f"--save is {folder}, which cannot be made ({error.strerror}); expected a folder."
         ) from None
+
+
+@contextmanager
+def _gone_if_it_fails(folders: list[Path]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for folder in folders:
+            with suppress(OSError):  # somebody else has put something there
+                folder.rmdir()
+        raise
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from slipstream.errors import UsageError
 from slipstream.infer.inputs import Inputs
 from slipstream.infer.keeping import TookTooLong
 from slipstream.infer.quiet import quietly
@@ -36,7 +37,11 @@ def folds_of(model: nn.Module, inputs: Inputs) -> list[tuple[str, str]]:
         raise
     except Exception:  # whatever export cannot do
         found = _in_sequences(model)
-    return [pair for pair in found if _can_fold(*map(model.get_submodule, pair))]
+    return [
+        pair
+        for pair in found
+        if _can_fold(*map(model.get_submodule, pair)) and not _is_seen_between(model, *pair)
+    ]
 
 
 def fold(model: nn.Module, pairs: list[tuple[str, str]]) -> None:
@@ -44,7 +49,23 @@ def fold(model: nn.Module, pairs: list[tuple[str, str]]) -> None:
     for layer_name, norm_name in pairs:
         _fold_weights(model.get_submodule(layer_name), model.get_submodule(norm_name))
         place, _, name = norm_name.rpartition(".")
-        setattr(model.get_submodule(place), name, nn.Identity())
+        is_linear = type(model.get_submodule(layer_name)) is nn.Linear
+        setattr(model.get_submodule(place), name, _OfRows() if is_linear else nn.Identity())
+
+
+class _OfRows(nn.Identity):
+    """In place of a norm behind a linear layer, which norms the dimension that the layer makes only
+    where there are two of them.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """As it is."""
+        if input.dim() != 2:
+            raise UsageError(
+                "A batch norm was folded into a linear layer for inputs of two dimensions; got "
+                f"{input.dim()}. Give such inputs in also=, or leave out the change 'fold'."
+            )
+        return input
 
 
 def _in_graph(model: nn.Module, inputs: Inputs) -> list[tuple[str, str]]:
@@ -114,11 +135,28 @@ def _can_fold(layer: nn.Module, norm: nn.Module) -> bool:
 def _is_touched(part: nn.Module) -> bool:
     """By hooks, by a forward of its own, or by a weight that is computed."""
     return bool(
-        part._forward_hooks
-        or part._forward_pre_hooks
-        or "forward" in vars(part)
-        or nn.utils.parametrize.is_parametrized(part)
+        _has_hooks(part) or "forward" in vars(part) or nn.utils.parametrize.is_parametrized(part)
     )
+
+
+def _is_seen_between(model: nn.Module, layer: str, norm: str) -> bool:
+    """By a hook of something that holds only one of the two."""
+    around = set(_holders(layer)) ^ set(_holders(norm))
+    return any(_has_hooks(model.get_submodule(name)) for name in around)
+
+
+def _holders(name: str) -> list[str]:
+    """Of what lies in what.
+
+    >>> _holders("a.b.c")
+    ['a.b', 'a']
+    """
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
+
+
+def _has_hooks(part: nn.Module) -> bool:
+    return bool(part._forward_hooks or part._forward_pre_hooks)
 
 
 def _fold_weights(layer: Any, norm: Any) -> None:

@@ -82,6 +82,13 @@ def other_values(inputs: Inputs, seed: int) -> Inputs:
     return inputs.map(other)
 
 
+def times(inputs: Inputs, factor: float) -> Inputs:
+    """With floating-point numbers so many times as large."""
+    return inputs.map(
+        lambda tensor: tensor.detach() * factor if tensor.is_floating_point() else tensor
+    )
+
+
 def _with_noise(tensor: torch.Tensor, own: torch.Generator) -> torch.Tensor:
     finite = torch.isfinite(tensor)
     values = tensor.float()[finite]

@@ -34,7 +34,8 @@ def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
                 setattr(place, name, value)
         restore_tf32(tf32)
         for part, training in modes:
-            part.training = training
+            if part.training != training:
+                part.train(training)  # which may do more than note it
 
 
 def _flags() -> list[tuple[Any, str]]:
@@ -45,8 +46,11 @@ def _flags() -> list[tuple[Any, str]]:
     ]
 
 
-class TookTooLong(Exception):
-    """A limit has passed."""
+class TookTooLong(BaseException):
+    """A limit has passed. It is not for those who catch what may go wrong in their own code."""
+
+
+_AGAIN_S = 10.0
 
 
 @contextmanager
@@ -65,7 +69,7 @@ def at_most(seconds: float) -> Iterator[None]:
         raise TookTooLong(f"not done after {seconds:.0f} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)  # somebody may catch all there is
     try:
         yield
     finally:

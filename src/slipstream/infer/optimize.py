@@ -1,7 +1,7 @@
 """`optimize_model`: the fastest variant of a model that gives the same answers."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,14 +17,14 @@ from slipstream.infer.gates.numeric import is_repeatable
 from slipstream.infer.gates.reference import reference_of
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import everything_as_before
-from slipstream.infer.optimized import Optimized
+from slipstream.infer.optimized import INFERENCE_MODE, Optimized
 from slipstream.infer.search import Search, Task
 from slipstream.infer.subject import Subject, copied, expect_module
 
 
 def optimize_model(  # noqa: PLR0913  one flat option for each thing that a search can be told
     model: torch.nn.Module, example_inputs: Any, *, accuracy: Kind = "exact",
-    metric: Metric | None = None, data: Sequence[Any] | None = None, max_drop: float = 0.01,
+    metric: Metric | None = None, data: Iterable[Any] | None = None, max_drop: float = 0.01,
     also: Sequence[Any] = (), without: Sequence[str] = (), budget_s: float = 180.0,
 ) -> Optimized:  # fmt: skip
     """Search for the fastest variant of a model in evaluation that gives the same answers.
@@ -46,13 +46,13 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
     >>> found.model(torch.ones(1, 4)).shape
     torch.Size([1, 2])
     """
+    data = None if data is None else list(data)
     _check(model, accuracy, metric, data, budget_s)
     _check_without(without)
     until = time.monotonic() + budget_s
     with everything_as_before(model):
-        model.eval()
-        own = _copy_of(model)
-        batches = list(data or ())
+        own = _copy_of(model).eval()  # a model may do more than switch, as merge weights
+        batches = data or []
         if metric is not None:
             _try_metric(metric, own, batches[0])
         third = len(batches) // 3
@@ -65,7 +65,7 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
                 "the same random numbers: nothing can be compared with it."
             )
         task = Task(metric, batches[third:], max_drop) if metric is not None else None
-        search = Search(subject, reference, until, accuracy, task, frozenset(without))
+        search = Search(subject, reference, until, accuracy, task, frozenset(without), budget_s)
         variant, found = search.run()
     calibration = subject.calibration if variant.kind == "lossy" else ()
     subject = replace(subject, model=model, calibration=calibration)
@@ -121,5 +121,6 @@ def _check(model: Any, accuracy: Any, metric: Any, data: Any, budget_s: Any) -> 
 
 def _check_without(without: Any) -> None:
     names = [*known.all_changes(), *(threads(count).name for count in thread_counts())]
+    names.append(INFERENCE_MODE)
     if isinstance(without, str) or not set(without) <= set(names):
         raise UsageError(f"without is {without!r}; expected a list of {', '.join(names)}.")

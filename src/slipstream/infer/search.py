@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +16,13 @@ from slipstream.infer.change import ENGINE, KINDS, Change, Kind, Variant
 from slipstream.infer.changes.around import thread_counts, threads
 from slipstream.infer.changes.compiled import compiled_graphs
 from slipstream.infer.gates.contract import contract
+from slipstream.infer.gates.elsewhere import elsewhere
 from slipstream.infer.gates.metric import Metric, drop_of, is_worse, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import Reference, ask
 from slipstream.infer.keeping import TookTooLong, at_most, everything_as_before
 from slipstream.infer.memory import kept_by_calls, used_mb
+from slipstream.infer.optimized import INFERENCE_MODE
 from slipstream.infer.quiet import first_line, quietly
 from slipstream.infer.row import Row
 from slipstream.infer.subject import Subject
@@ -31,7 +34,8 @@ _SCREEN_S = 0.6
 _NEAR = 1.3  # times the fastest: still a finalist
 _HOPELESS = 5.0  # times slower than the model
 _MOST_FINALISTS = 5
-_FINAL_S = 8.0
+_FINAL_S, _FINAL_SHARE = 8.0, 0.2  # of a budget
+_ALONE_S = 0.5  # for the model itself
 _LEAST_LEFT_S = 5.0
 # Of the time that is left then: who admits fewer bits wants them to be tried.
 _FOR_COMPILERS: dict[Kind, float] = {"exact": 1.0, "mixed": 0.6, "lossy": 0.5}
@@ -59,7 +63,9 @@ class Task:
 
 @dataclass
 class Search:
-    """Rows so far, and what was built for those that may still win."""
+    """Rows so far, and what was built for those that may still win. `until` is when a budget of
+    `budget_s` is spent.
+    """
 
     subject: Subject
     reference: Reference
@@ -67,9 +73,15 @@ class Search:
     admitted: Kind
     task: Task | None = None
     without: frozenset[str] = frozenset()
+    budget_s: float = math.inf
     rows: dict[str, Row] = field(default_factory=dict)
     variants: dict[str, Variant] = field(default_factory=dict)
     built: dict[str, torch.nn.Module] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """The last round has its share."""
+        self._final_s = min(_FINAL_S, _FINAL_SHARE * self.budget_s)
+        self.until -= self._final_s
 
     def run(self) -> tuple[Variant, torch.nn.Module | None]:
         """The fastest variant that passed with its model; None for the model as it is."""
@@ -139,13 +151,13 @@ class Search:
 
     def _try(self, variant: Variant) -> Row:
         # Without changes it is the model in inference mode.
-        name = variant.name if variant.changes else "inference-mode"
+        name = variant.name if variant.changes else INFERENCE_MODE
         if name in self.rows:
             return self.rows[name]
         _log.info(name)
         row = self.rows[name] = Row(name, variant.kind, "skipped", added=variant.added)
         self.variants[name] = variant
-        if any(change.name in self.without for change in variant.changes):
+        if name in self.without or any(c.name in self.without for c in variant.changes):
             row.why = _LEFT_OUT
         elif why := variant.why_not(self.subject):
             row.why = why
@@ -169,13 +181,15 @@ class Search:
                 if why is None:
                     why, error = numeric(model, self.reference, variant.kind)
                     row.error, row.agreement = error.rms, error.agreement
+                if why is None and variant.kind == "exact":
+                    why = elsewhere(model, self.reference)
                 if why is None and self.task is not None:
                     why = self._judge_task(model, row)
                 if why is None:
                     why = self._screen(row, model)
         except TookTooLong as error:
             row.state, why = "failed", str(error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             row.state, why = "failed", first_line(error)
         if why is not None:
             row.why = why
@@ -268,7 +282,7 @@ class Search:
         calls = own | {name: _noting(name, self._call(self.built[name]), failed) for name in names}
         _log.info("the fastest of them, in turns")
         with quietly():
-            taken = self._in_turns(calls, _FINAL_S)
+            taken = self._in_turns(calls, self._final_s if names else _ALONE_S)
         for name, why in failed.items():
             self.rows[name].state, self.rows[name].why = "failed", f"in the last round: {why}"
             names.remove(name)
@@ -282,7 +296,7 @@ class Search:
             if gain_s > 0 and row.build_s:
                 row.break_even_calls = round(row.build_s / gain_s)
         self.rows["eager"].ms = 1e3 * statistics.median(taken["model"])
-        self.rows["eager"].speed = Ratio(1.0, noise.low, noise.high)
+        self.rows["eager"].speed = Ratio(1.0, min(1.0, noise.low), max(1.0, noise.high))
         won = self._winner(names, least)
         self._say_why(won, least, names)
         if won is None:

@@ -39,11 +39,15 @@ _LOSSY = 0.02  # of a result's size: how far a variant may be from what it gave 
 def save_optimized(found: Optimized, folder: Path | str) -> None:
     """Write it into a folder, which is made if it is not there."""
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{place} cannot be made ({error.strerror}); expected a folder for the variant."
+        ) from None
     subject = found.subject
     with everything_as_before(subject.model):
-        subject.model.eval()
-        asked = copied(subject.model) if found.model is subject.model else found.model
+        asked = copied(subject.model).eval() if found.model is subject.model else found.model
         answer = tensors_of(ask(asked, subject.inputs))
     tensors = {
         "inputs": _plain(subject.inputs),
@@ -84,13 +88,13 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
         return model
     stored = _tensors(place)
     with everything_as_before(model):
-        model.eval()
         device = next((t.device for t in model.parameters()), torch.device("cpu"))
         inputs, *calibration = (
             Inputs(tuple(args), kwargs).map(lambda t: t.to(device))
             for args, kwargs in (stored["inputs"], *stored["calibration"])
         )
-        subject = Subject(copied(model), inputs, tuple(calibration))  # it may count its calls
+        own = copied(model).eval()  # it may count its calls, and do more than switch
+        subject = Subject(own, inputs, tuple(calibration))
         made_with, made_on = recipe.get("torch"), recipe.get("machine")
         if made_with != torch.__version__ or made_on != _here(subject)["machine"]:
             _warn(

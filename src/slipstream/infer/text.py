@@ -79,6 +79,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     error = f"{row.error:.0e}" if row.error is not None else ""
     built = f"{row.build_s:.1f} s" if row.build_s is not None else ""
     state = {"model": "as it is"}.get(row.state, row.state)
+    if row.state == "slower" and row.speed and row.speed.value > 1:
+        state = "not sure"
     said = row.drop is not None and str(row.drop) in row.why
     drop = f"; score drops by {row.drop}" if row.drop is not None and not said else ""
     return speed, ms, error, built, row.name, state, f"{row.why}{drop}"

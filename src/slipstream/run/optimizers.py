@@ -51,6 +51,7 @@ class Switched:
         self._own: weakref.WeakKeyDictionary[Any, dict[int, dict[str, Any]]] = (
             weakref.WeakKeyDictionary()
         )
+        self._refused: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
         self._known: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -102,7 +103,12 @@ class Switched:
         fused, foreach = _way(group, "fused"), _way(group, "foreach")
         if number not in own or _asked(group) not in (own[number], fused, foreach):
             own.pop(number, None)
+            form = (_asked(group), len(group["params"]))
+            refused = self._refused.setdefault(optimizer, {})
+            if refused.get(number) == form:
+                return
             if not self._may_be(optimizer, group):
+                refused[number] = form
                 return
             own[number] = _asked(group)
         wanted = own[number]

@@ -30,18 +30,36 @@ class Average:
         if self._averaged:
             averages, parameters = zip(*self._averaged, strict=True)
             torch._foreach_lerp_(averages, parameters, 1 - self.decay)
-        # A model may have put other tensors in place of its buffers.
-        buffers = zip(self.model.buffers(), self._followed.buffers(), strict=True)
-        for average, other in (*self._others, *buffers):
+        for average, other in self._others:
             average.copy_(other)
+        copy_buffers(self.model, self._followed)
 
     def state_dict(self) -> dict[str, Any]:
         """Of the copy."""
         return self.model.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from an average that was saved."""
+        """Go on from an average that was saved, with buffers as large as they were then."""
+        for name, buffer in dict(self.model.named_buffers()).items():
+            if name in state and state[name].shape != buffer.shape:
+                place, _, last = name.rpartition(".")
+                self.model.get_submodule(place)._buffers[last] = buffer.new_empty(state[name].shape)
         self.model.load_state_dict(state)
+
+
+def copy_buffers(average: Any, model: Any) -> None:
+    """A model may have put other tensors in place of its buffers, of other shapes, or the first
+    ones.
+    """
+    own, others = dict(average.named_buffers()), dict(model.named_buffers())
+    for name in own.keys() | others.keys():
+        one, other = own.get(name), others.get(name)
+        if one is not None and other is not None and one.shape == other.shape:
+            one.copy_(other)
+        else:
+            place, _, last = name.rpartition(".")
+            kept = None if other is None else other.detach().clone()
+            average.get_submodule(place)._buffers[last] = kept
 
 
 def _has_fractions(tensor: torch.Tensor) -> bool:

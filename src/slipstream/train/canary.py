@@ -2,6 +2,8 @@
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -68,7 +70,7 @@ class Canary:
         step = self.step
         plain = replace(_plain(step.choices), ema=None)
         subject = Subject(step.model, step.optimizer, step.loss_fn, (batch,), plain)
-        with everything_as_before(step.model), rng_as_before():
+        with everything_as_before(step.model), rng_as_before(), _without_hooks(step.optimizer):
             before = Snapshot(step)
             try:
                 reference = reference_of(subject)
@@ -100,6 +102,20 @@ class Canary:
         )
         plain.load_state_dict({**step.state_dict(), "scaler": None})
         self.step = plain
+
+
+@contextmanager
+def _without_hooks(optimizer: Any) -> Iterator[None]:
+    """Those of the caller count steps that are made."""
+    names = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+    own = {name: getattr(optimizer, name) for name in names}
+    for name, hooks in own.items():
+        setattr(optimizer, name, type(hooks)())
+    try:
+        yield
+    finally:
+        for name, hooks in own.items():
+            setattr(optimizer, name, hooks)
 
 
 def _plain(choices: Choices) -> Choices:

@@ -5,10 +5,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from slipstream.train import layout, parts, ways
+from slipstream.train import average, layout, parts, ways
 from slipstream.train.choices import Choices
 
 _HEAD = '"""A training step that Slipstream has found. It needs torch and nothing else."""\n'
+_PARAMETERS = 'one for group in optimizer.param_groups for one in group["params"]'
 _MAKE = '''
 def make_step(model, optimizer, loss_fn):
     """Give `step(batch)`, which trains once and gives the loss. Model and optimizer change."""
@@ -38,6 +39,8 @@ def _helpers(choices: Choices) -> list[Callable[..., Any]]:
         found.append(ways.update_by)
     if choices.micro_batch is not None:
         found += [parts.size_of, parts.cut]
+    if choices.ema is not None:
+        found.append(average.copy_buffers)
     return found
 
 
@@ -45,8 +48,6 @@ def _preparation(choices: Choices, device: str) -> list[str]:
     lines = []
     if choices.cudnn_benchmark:
         lines.append("torch.backends.cudnn.benchmark = True")
-    if choices.own_kernels:
-        lines.append("torch.backends.mkldnn.set_flags(False)")
     if choices.precision == "tf32":
         lines.append("torch.backends.cuda.matmul.allow_tf32 = True")
         lines.append("torch.backends.cudnn.allow_tf32 = True")
@@ -61,10 +62,6 @@ def _preparation(choices: Choices, device: str) -> list[str]:
         lines.append(f"called = torch.compile(model{mode})")
     if choices.precision == "fp16":
         lines.append(f'scaler = torch.amp.GradScaler("{device}")')
-    if choices.clip_norm is not None:
-        lines.append(
-            'parameters = [one for group in optimizer.param_groups for one in group["params"]]'
-        )
     if choices.ema is not None:
         lines.append("average = copy.deepcopy(model).eval().requires_grad_(False)")
     return lines
@@ -73,21 +70,40 @@ def _preparation(choices: Choices, device: str) -> list[str]:
 def _body(choices: Choices, device: str) -> list[str]:
     lines = ["batch = with_channels_last(batch)"] if choices.channels_last else []
     lines.append(f"optimizer.zero_grad(set_to_none={choices.set_to_none})")
-    if choices.micro_batch is None:
-        lines += [*_loss(choices, device, "batch"), _backward(choices)]
-    else:
+    if not choices.set_to_none:
         lines += [
-            "size, total = size_of(batch), 0.0",
-            f"for start in range(0, size, {choices.micro_batch}):",
-            f"    end = min(start + {choices.micro_batch}, size)",
-            "    part = cut(batch, start, end, size)",
-            *_indented(_loss(choices, device, "part")),
-            "    loss = loss * ((end - start) / size)",
-            f"    {_backward(choices)}",
-            "    total = total + loss.detach()",
+            f"for parameter in ({_PARAMETERS}):",
+            "    if not parameter.requires_grad:  # momentum would go on with its zeros",
+            "        parameter.grad = None",
         ]
+    computed = _computed(choices, device)
+    if choices.own_kernels:
+        computed = [
+            "onednn, *_ = torch.backends.mkldnn.set_flags(False)",
+            "try:",
+            *_indented(computed),
+            "finally:",
+            "    torch.backends.mkldnn.set_flags(onednn)",
+        ]
+    lines += computed
     lines += _update(choices)
     return [*lines, "return loss.detach()" if choices.micro_batch is None else "return total"]
+
+
+def _computed(choices: Choices, device: str) -> list[str]:
+    """Loss and gradients."""
+    if choices.micro_batch is None:
+        return [*_loss(choices, device, "batch"), _backward(choices)]
+    return [
+        "size, total = size_of(batch), 0.0",
+        f"for start in range(0, size, {choices.micro_batch}):",
+        f"    end = min(start + {choices.micro_batch}, size)",
+        "    part = cut(batch, start, end, size)",
+        *_indented(_loss(choices, device, "part")),
+        "    loss = loss * ((end - start) / size)",
+        f"    {_backward(choices)}",
+        "    total = total + loss.detach()",
+    ]
 
 
 def _loss(choices: Choices, device: str, batch: str) -> list[str]:
@@ -110,15 +126,18 @@ def _update(choices: Choices) -> list[str]:
     lines = []
     if choices.clip_norm is not None:
         lines += ["scaler.unscale_(optimizer)"] if is_scaled else []
+        lines.append(f"parameters = [{_PARAMETERS}]")
         lines.append(f"torch.nn.utils.clip_grad_norm_(parameters, {_number(choices.clip_norm)})")
     lines += ["scaler.step(optimizer)", "scaler.update()"] if is_scaled else ["optimizer.step()"]
     if choices.ema is not None:
         lines += [
             "with torch.no_grad():",
             "    for one, other in zip(average.parameters(), model.parameters()):",
-            f"        one.lerp_(other, 1 - {choices.ema})",
-            "    for one, other in zip(average.buffers(), model.buffers()):",
-            "        one.copy_(other)",
+            "        if one.is_floating_point() or one.is_complex():",
+            f"            one.lerp_(other, 1 - {choices.ema})",
+            "        else:",
+            "            one.copy_(other)",
+            "    copy_buffers(average, model)",
         ]
     return lines
 

@@ -74,7 +74,7 @@ class Judge:
                 row.build_s = trial.build_s if choices.compile else None
                 if why := self._examine(row, trial, base):
                     row.why = why
-        except Exception as error:
+        except (Exception, SystemExit, TookTooLong) as error:
             row.state, row.why = "failed", first_line(error)
         if row.state in ("passed", "slower"):
             return trial

@@ -26,10 +26,14 @@ def lay_like_parameters(optimizer: Any) -> None:
 
 
 def lay_channels_last(model: Any, optimizer: Any) -> None:
-    """Weights of four dimensions, and what an optimizer has kept for them, in place."""
+    """Weights of four dimensions, their gradients, and what an optimizer has kept for them, in
+    place.
+    """
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dim() == 4:
             tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+            if tensor.grad is not None:
+                tensor.grad = tensor.grad.contiguous(memory_format=torch.channels_last)
     lay_like_parameters(optimizer)
 
 

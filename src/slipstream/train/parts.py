@@ -40,6 +40,11 @@ def cut(batch: Any, start: int, end: int, size: int) -> Any:
 def expect_cuttable(batch: Any) -> int:
     """Samples in a batch. Raises `UsageError` for one that cannot be cut into samples."""
     size = size_of(batch)
+    if _has_a_dict_for_each(batch, size):
+        raise UsageError(
+            f"A batch holds a list of {size} dicts, which may be one for each sample, and is not "
+            "cut into micro-batches; expected tensors in tuples, lists and dicts."
+        )
     if whole := _left_whole(batch):
         raise UsageError(
             f"A batch holds a {whole}, which cannot be cut into micro-batches; expected tensors in "
@@ -52,6 +57,19 @@ def expect_cuttable(batch: Any) -> int:
             "tensors in tuples, lists and dicts that all have as many rows as there are samples."
         )
     return size
+
+
+def _has_a_dict_for_each(batch: Any, size: int) -> bool:
+    """Whether there is a list, inside of it, with as many dicts as there are samples."""
+    if not isinstance(batch, (dict, list, tuple)):
+        return False
+    values = list(batch.values()) if isinstance(batch, dict) else list(batch)
+    return any(
+        (isinstance(value, (list, tuple)) and len(value) == size > 0
+         and all(isinstance(each, dict) for each in value))
+        or _has_a_dict_for_each(value, size)
+        for value in values
+    )  # fmt: skip
 
 
 def _left_whole(batch: Any) -> str | None:

@@ -95,6 +95,10 @@ class TrainStep:
         are still scaled.
         """
         self.optimizer.zero_grad(set_to_none=self.choices.set_to_none)
+        if not self.choices.set_to_none:
+            for parameter in self.parameters:
+                if not parameter.requires_grad:  # momentum would go on with its zeros
+                    parameter.grad = None
         with flags_of(self.choices):
             total: Any = 0.0
             for part, share in self._parts(batch):

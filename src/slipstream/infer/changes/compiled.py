@@ -1,12 +1,13 @@
 """torch's own compilers: Inductor while the process runs, or ahead of time, and TorchScript."""
 
+import copy
 import itertools
 import os
 import shutil
 import threading
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,12 +30,28 @@ _TRACED_ONCE: type[Warning] = getattr(torch.jit, "TracerWarning", Warning)
 
 
 class Called(nn.Module):
-    """A model that is called through something made of it; `model` keeps its parameters."""
+    """A model that is called through something made of it; `model` keeps its parameters. `make`
+    makes that of a copy of the model; without it, it holds what it needs.
+    """
 
-    def __init__(self, model: nn.Module, call: Any) -> None:
+    def __init__(self, model: nn.Module, call: Any, make: Any = None) -> None:
         super().__init__()
         self.model = model
         self.call = call
+        self._make = make
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Called":
+        """Calls what is made of the copy."""
+        made = self.__class__.__new__(self.__class__)
+        memo[id(self)] = made
+        shared = ("call", "_make")
+        made.__dict__ = {
+            name: value if name in shared else copy.deepcopy(value, memo)
+            for name, value in self.__dict__.items()
+        }
+        if self._make is not None:
+            made.call = self._make(made.model)
+        return made
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What it gives."""
@@ -51,6 +68,13 @@ def function_of(model: nn.Module) -> Any:
 
     code = call.__code__.replace(co_name=f"call_variant_{next(_numbers)}")
     return types.FunctionType(code, globals(), code.co_name, None, call.__closure__)
+
+
+def _compiler(**options: Any) -> Callable[[nn.Module], Any]:
+    def make(model: nn.Module) -> Any:
+        return torch.compile(function_of(model), **options)
+
+    return make
 
 
 def why_no_compiler(device: torch.device) -> str | None:
@@ -113,18 +137,20 @@ def freezing() -> Iterator[None]:
 
 def frozen(name: str, **options: Any) -> Change:
     """`torch.compile` with these options, and weights as constants."""
+    make = _compiler(**options)
 
     def apply(model: nn.Module, subject: Subject) -> nn.Module:
-        return Frozen(model, torch.compile(function_of(model), **options))
+        return Frozen(model, make(model), make)
 
     return Change(name, "exact", ENGINE, apply, _why_not)
 
 
 def compiled(name: str, **options: Any) -> Change:
     """`torch.compile` with these options."""
+    make = _compiler(**options)
 
     def apply(model: nn.Module, subject: Subject) -> nn.Module:
-        return Called(model, torch.compile(function_of(model), **options))
+        return Called(model, make(model), make)
 
     return Change(name, "exact", ENGINE, apply, _why_not)
 
@@ -139,8 +165,10 @@ class _Copied(Called):
 
 
 def _with_cuda_graphs(name: str, mode: str) -> Change:
+    make = _compiler(mode=mode)
+
     def apply(model: nn.Module, subject: Subject) -> nn.Module:
-        return _Copied(model, torch.compile(function_of(model), mode=mode))
+        return _Copied(model, make(model), make)
 
     return Change(name, "exact", ENGINE, apply, _why_not_cuda)
 

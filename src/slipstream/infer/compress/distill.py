@@ -173,7 +173,8 @@ def _in_evaluation(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for part, training in modes:
-            part.training = training
+            if part.training != training:
+                part.train(training)  # which may do more than note it
 
 
 def _check(student: nn.Module, teacher: nn.Module, temperature: float) -> None:

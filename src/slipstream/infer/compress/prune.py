@@ -49,11 +49,33 @@ def pruned(
             in_channel_groups={}, out_channel_groups={}, num_heads=_heads(made),
             forward_fn=lambda model, given: given(model), output_transform=tensors_of,
         )  # fmt: skip
+    tied = _tied(made)
     pruner.step()
+    _tie(made, tied)
     for name, parameter in made.named_parameters():
         parameter.requires_grad_(learns.get(name, True))
         parameter.grad = None
     return made.train()
+
+
+def _tied(model: nn.Module) -> list[list[str]]:
+    """Names of parameters that are one."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [each for each in names.values() if len(each) > 1]
+
+
+def _tie(model: nn.Module, tied: list[list[str]]) -> None:
+    """Torch-Pruning gives each layer a parameter of its own."""
+    for first, *others in tied:
+        one = model.get_parameter(first)
+        for name in others:
+            other = model.get_parameter(name)
+            if one.shape != other.shape or not torch.equal(one, other):
+                raise ValueError(f"{first} and {name} are one weight and would be pruned apart")
+            place, _, last = name.rpartition(".")
+            setattr(model.get_submodule(place), last, one)
 
 
 def _heads(model: nn.Module) -> dict[nn.Module, int]:

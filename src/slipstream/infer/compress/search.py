@@ -14,7 +14,7 @@ from slipstream.infer.compress.prune import check_torch_pruning, pruned
 from slipstream.infer.compress.result import Compressed, CompressedRow, score_of
 from slipstream.infer.compress.timed import timed
 from slipstream.infer.gates.contract import contract
-from slipstream.infer.gates.metric import Drop, Metric, drop_of, judge, scores_of
+from slipstream.infer.gates.metric import FEWEST, Drop, Metric, drop_of, judge, scores_of, too_few
 from slipstream.infer.gates.reference import Reference, reference_of
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import everything_as_before
@@ -52,15 +52,18 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
     after = CompressedRow(f"{ratio:.0%} pruned", "failed")
     found = Compressed(model, None, [before, after])
     with everything_as_before(model):
-        model.eval()
-        own = copy.deepcopy(model)  # a model may change with its calls; this one can learn
+        own = copy.deepcopy(model).eval()  # a model may change with its calls; this one can learn
         subject = Subject(own, inputs)
         reference = reference_of(subject)
         _count(before, own, subject)
         scores = scores_of(own, metric, data)
         before.score = score_of(scores)
         made, after.why = _pruned(subject, reference, ratio, multiple, ignored)
-        if made is not None:
+        if made is not None and len(scores) < FEWEST:
+            _count(after, made.eval(), subject)
+            after.state = "rejected"
+            after.why = f"{too_few(len(scores))}, so it was not trained"
+        elif made is not None:
             train_fn(made)
             found.pruned = made.eval()
             _count(after, made, subject)

@@ -1,6 +1,7 @@
 """A model as a program of torch.export, for any batch size where that is possible, and as ONNX."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from slipstream.infer.shell import Shell, emptied
 
 _MOST_IN_ONE_FILE_BYTES = 1_500_000_000  # a protocol buffer holds two gigabytes
 _ANY = 2**31
+_SIZE = r"L(\[[^\]]+\])+\.size\(\)\[0\]"
+_BOUND = rf"(\d+ <=? )?{_SIZE}( [<>]=? \d+| == {_SIZE})?"
 
 
 class Flat(nn.Module):
@@ -75,12 +78,22 @@ def _of_any_size(
     traced = of_size(tensors, is_batch, max(batch_of(tensors), 2))
     shapes = tuple({0: torch.export.Dim.AUTO} if varies else None for varies in is_batch)
     exported = _traced(flat, traced, (shapes,))
+    if _depends_on_the_batch(exported):
+        return None
     values = _inputs_of(exported)
     sizes = [value.shape[0] for value in values if _varies(value)]
     bounds = [exported.range_constraints.get(size.node.expr) for size in sizes]
     most = [each.upper for each in bounds if each is not None]
     largest = min((int(each) for each in most if each.is_Integer), default=_ANY)
     return Program(exported, tuple(map(_varies, values)), largest)
+
+
+def _depends_on_the_batch(exported: torch.export.ExportedProgram) -> bool:
+    """Whether batches of other sizes would take another way through the model. Bounds, and inputs
+    of the same size, are known as such.
+    """
+    guards: list[str] = getattr(exported, "_guards_code", None) or []
+    return any(".size()[0]" in guard and not re.fullmatch(_BOUND, guard) for guard in guards)
 
 
 def _traced(

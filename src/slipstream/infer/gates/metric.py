@@ -11,7 +11,7 @@ import torch
 from slipstream.errors import UsageError
 
 _DRAWS = 2000
-_FEWEST = 50
+FEWEST = 50
 _FEWEST_CHANGES = 3
 
 # A score per sample, higher is better: accuracy is 1.0 where right, 0.0 where wrong.
@@ -67,10 +67,15 @@ def drop_of(before: Sequence[float], after: Sequence[float]) -> Drop:
     return Drop(float(drops.mean()) if size else 0.0, low, high, size)
 
 
+def too_few(samples: int) -> str:
+    """Why nothing is shown by so few."""
+    return f"not shown: {samples} samples, at least {FEWEST} are needed"
+
+
 def judge(drop: Drop, max_drop: float) -> str | None:
     """Why the task is not done as well; too few samples show nothing, and do not pass."""
-    if drop.samples < _FEWEST:
-        return f"not shown: {drop.samples} samples, at least {_FEWEST} are needed"
+    if drop.samples < FEWEST:
+        return too_few(drop.samples)
     if worse := is_worse(drop, max_drop):
         return worse
     if not drop.high <= max_drop:
@@ -82,6 +87,6 @@ def is_worse(drop: Drop, max_drop: float) -> str | None:
     """Why the task is surely not done as well."""
     if not math.isfinite(drop.mean):
         return "its scores, or those of the model, are not all finite numbers"
-    if drop.samples >= _FEWEST and drop.low > max_drop:
+    if drop.samples >= FEWEST and drop.low > max_drop:
         return f"score drops by {drop}, more than {max_drop:g}"
     return None

@@ -1,6 +1,7 @@
 """What a model gives: as it is, and in double precision."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +9,13 @@ import torch
 
 from slipstream.errors import UsageError
 from slipstream.infer.elsewhere.asking import are_same
-from slipstream.infer.inputs import Inputs, other_values
+from slipstream.infer.inputs import Inputs, other_values, times
 from slipstream.infer.leaves import as_double, changed
 from slipstream.infer.shell import PLAIN, emptied
 from slipstream.infer.subject import Subject, copied
 
 _OTHERS = 3
+_FACTORS = (100.0, 1e-3)
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Reference:
-    """Answers to the example and to other values of its shape, and to inputs of other shapes."""
+    """Answers to the example and to other values of its shape, and to inputs of other shapes.
+    `scaled`: to much larger and much smaller values than the example's.
+    """
 
     answers: tuple[Answer, ...]
     others: tuple[Answer, ...] = ()
     changes_inputs: bool = False
+    scaled: tuple[Answer, ...] = ()
 
 
 def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
@@ -52,13 +57,17 @@ def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
             others.append(answer(inputs))
         except Exception as error:
             raise UsageError(_fails(subject, inputs, f"also[{number}]", error)) from error
-    answers = [answer(asked[0])]
-    for inputs in asked[1:]:
-        try:
-            answers.append(answer(inputs))
-        except Exception:  # values that it was not made for
-            continue
-    return Reference(tuple(answers), tuple(others), changes_inputs)
+
+    def answers(asked: Sequence[Inputs]) -> Iterator[Answer]:
+        for inputs in asked:
+            with suppress(Exception):  # values that it was not made for
+                yield answer(inputs)
+
+    first = answer(asked[0])
+    scaled = [times(subject.inputs, factor) for factor in _FACTORS]
+    return Reference(
+        (first, *answers(asked[1:])), tuple(others), changes_inputs, tuple(answers(scaled))
+    )
 
 
 def _fails(subject: Subject, inputs: Inputs, what: str, error: Exception) -> str:

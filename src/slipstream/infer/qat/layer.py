@@ -27,6 +27,15 @@ class QatLayer(nn.Module):
         self.form = form
         self.activations = ActivationRange(activation_bits).to(weight_of(layer).device)
 
+    def __getattr__(self, name: str) -> Any:
+        """What models ask of a layer, such as how many features it gives."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in ("layer", "norm", "form", "activations"):
+                raise
+            return getattr(self.layer, name)
+
     @property
     def weight(self) -> torch.Tensor:
         """As it is used: quantized."""
