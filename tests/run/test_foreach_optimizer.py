@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from slipstream.run.apply import apply_all
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import foreach_optimizer, fused_optimizer
 from tests.run.loop_kit import situation
@@ -147,7 +148,7 @@ def test_large_ones_are_left_alone(known: Situation, monkeypatch: pytest.MonkeyP
 def test_beside_the_fused_form_it_does_nothing() -> None:
     measured = {"name": "optimizer-fused", "now_ms": [2.0] * 5, "then_ms": [1.0] * 5}
     found = situation(replays=[measured])
-    undos = [fused_optimizer.apply(found), foreach_optimizer.apply(found)]
+    undos = list(apply_all([foreach_optimizer.NAME, fused_optimizer.NAME], found).values())
     optimizer = torch.optim.Adam(parameters(), lr=0.1)
     train(optimizer, 3)
     group = optimizer.param_groups[0]

@@ -250,4 +250,8 @@ def test_it_applies_where_the_choice_is_open_and_another_way_was_not_slower() ->
     faster = [replay("fused", 1.0, 2.0), replay("foreach", 1.0, 0.5)]
     assert fused_optimizer.best_way(situation(optimizers=[entry()], replays=faster)) == "foreach"
     assert fused_optimizer.best_way(situation()) == "foreach"
+    both = [replay("fused", 2.0, 1.5), replay("foreach", 2.0, 1.0)]
+    assert fused_optimizer.best_way(situation(optimizers=[entry()], replays=both)) == "fused"
+    other = entry(**{"class": "NAdam"})
+    assert fused_optimizer.best_way(situation(optimizers=[other], replays=both)) == "foreach"
     assert fused_optimizer.best_way(situation(clock="device")) == "fused"

@@ -73,9 +73,12 @@ def fix_named(name: str) -> Fix:
 
 
 def apply_all(names: Iterable[str], situation: Situation) -> dict[str, Undo]:
-    """Put them in place; one that fails is left out and noted. Returns what takes each away."""
+    """Put them in place, in the order of `FIXES`; one that fails is left out and noted. Returns
+    what takes each away.
+    """
+    order = {fix.name: number for number, fix in enumerate(FIXES)}
     undo = {}
-    for name in names:
+    for name in sorted(names, key=lambda name: order.get(name, len(order))):
         try:
             undo[name] = fix_named(name).apply(situation)
         except Exception as error:

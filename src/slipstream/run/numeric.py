@@ -3,7 +3,8 @@
 First the script itself, with its exact fixes, from several seeds: the band of its losses (see
 band.py). Then the candidates one by one, with those kept so far and from the script's own seed.
 Trials with and without it take turns, two of each, the first without being the latest there is; a
-candidate that leaves the band, or is not faster at all, is undone after its first.
+candidate that leaves the band, or is not faster at all, is undone after its first. One that looks
+faster and is not yet sure has up to four of each.
 """
 
 import statistics
@@ -28,6 +29,8 @@ DRAWS_OTHERS = ("more-workers",)
 # These spend the first steps, and some later ones, on getting ready.
 GETS_READY = ("compile", "cudnn-benchmark")
 _GETTING_READY = 10.0  # times the median of steps
+_PAIRS, _MOST_PAIRS = 2, 4
+_PROMISING = 1.03
 _TOO_SHORT = "too few steps to tell whether it is faster"
 Say = Callable[[str], None]
 TryOut = Callable[..., Trial]
@@ -138,19 +141,19 @@ class _Prover:
     def _judge(self, fix: Fix) -> tuple[FixOutcome, list[_Timed]]:
         assert self._latest is not None
         without, with_it = [self._latest], [self._try_with(fix)]
-        fault, speed = self._compare(fix, without, with_it)
-        if fault is None and speed is not None and speed.high <= FASTER:
-            fault = f"{_shown(speed)}: no gain"
-        if fault is not None or speed is None:
-            return _undone(fix, fault or _TOO_SHORT), []
-        self._say(f"{_shown(speed)} at first; once more without {fix.name}, and with it …")
-        self._latest = self._try(self._names)
-        without, with_it = [*without, self._latest], [*with_it, self._try_with(fix)]
-        fault, speed = self._compare(fix, without, with_it)
-        if fault is None and speed is not None and speed.low <= FASTER:
-            fault = f"{_shown(speed)}: no gain that is sure"
-        if fault is not None or speed is None:
-            return _undone(fix, fault or _TOO_SHORT), []
+        while True:
+            fault, speed = self._compare(fix, without, with_it)
+            if fault is not None or speed is None:
+                return _undone(fix, fault or _TOO_SHORT), []
+            if speed.high <= FASTER:
+                return _undone(fix, f"{_shown(speed)}: no gain"), []
+            if len(with_it) >= _PAIRS and speed.low > FASTER:
+                break
+            if len(with_it) >= (_MOST_PAIRS if speed.ratio >= _PROMISING else _PAIRS):
+                return _undone(fix, f"{_shown(speed)}: no gain that is sure"), []
+            self._say(f"{_shown(speed)} so far; once more without {fix.name}, and with it …")
+            self._latest = self._try(self._names)
+            without, with_it = [*without, self._latest], [*with_it, self._try_with(fix)]
         why = _shown(speed)
         if self._band is not None:
             losses = min(len(self._band), len(with_it[-1].trace.losses))
