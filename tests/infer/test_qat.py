@@ -425,3 +425,12 @@ def test_what_a_model_asks_of_a_layer_is_answered() -> None:
     assert layer.out_features == 8
     with pytest.raises(AttributeError):
         layer.nonsense  # noqa: B018
+
+
+def test_wrong_calls_of_prepare_qat_are_told() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    with pytest.raises(UsageError, match=r"fails itself with inputs of \(2, 3\)"):
+        prepare_qat(model, torch.zeros(2, 3))
+    made = prepare_qat(model, torch.zeros(2, 4))
+    with pytest.raises(UsageError, match="made ready already"):
+        prepare_qat(made, torch.zeros(2, 4))

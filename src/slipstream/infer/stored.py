@@ -21,6 +21,7 @@ from slipstream.infer import known
 from slipstream.infer.change import PRECISION, Change, Variant
 from slipstream.infer.changes.around import threads
 from slipstream.infer.gates.contract import contract
+from slipstream.infer.gates.elsewhere import elsewhere
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import ask, reference_of
 from slipstream.infer.inputs import Inputs, inputs_of
@@ -121,6 +122,8 @@ def _not_here(variant: Variant, subject: Subject) -> str | None:
 def _judge(built: Any, variant: Variant, subject: Subject, answer: list[Any]) -> str | None:
     reference = reference_of(subject)
     why = contract(built, reference) or numeric(built, reference, variant.kind)[0]
+    if why is None and variant.kind == "exact":
+        why = elsewhere(built, reference)
     if why is None and variant.kind == "lossy":
         # Its errors were judged by the task; what it gave then is what it has to give now.
         for one, other in zip(tensors_of(ask(built, subject.inputs)), answer, strict=True):

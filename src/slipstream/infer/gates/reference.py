@@ -56,7 +56,7 @@ def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
         try:
             others.append(answer(inputs))
         except Exception as error:
-            raise UsageError(_fails(subject, inputs, f"also[{number}]", error)) from error
+            raise UsageError(failure_of(subject.model, inputs, f"also[{number}]", error)) from error
 
     def answers(asked: Sequence[Inputs]) -> Iterator[Answer]:
         for inputs in asked:
@@ -70,11 +70,12 @@ def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
     )
 
 
-def _fails(subject: Subject, inputs: Inputs, what: str, error: Exception) -> str:
+def failure_of(model: torch.nn.Module, inputs: Inputs, what: str, error: Exception) -> str:
+    """In words, where it is the model's own."""
     shapes = ", ".join(str(tuple(t.shape)) for t in inputs.tensors())
     first = (str(error).strip().splitlines() or [""])[0]
     return (
-        f"{type(subject.model).__name__} fails itself with {what} of {shapes}: "
+        f"{type(model).__name__} fails itself with {what} of {shapes}: "
         f"{type(error).__name__}: {first}"
     )
 
@@ -85,7 +86,7 @@ def _check(subject: Subject) -> bool:
     try:
         result = _asked(subject.model, given)
     except Exception as error:
-        raise UsageError(_fails(subject, subject.inputs, "inputs", error)) from error
+        raise UsageError(failure_of(subject.model, subject.inputs, "inputs", error)) from error
     unknown = [leaf for leaf in emptied(result)[1].others() if not isinstance(leaf, PLAIN)]
     if unknown:
         raise UsageError(

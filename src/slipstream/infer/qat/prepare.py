@@ -8,6 +8,7 @@ from torch import nn
 
 from slipstream.errors import UsageError
 from slipstream.infer.fold import folds_of
+from slipstream.infer.gates.reference import failure_of
 from slipstream.infer.inputs import Inputs, inputs_of
 from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.qat.formats import Bits, format_of
@@ -40,6 +41,11 @@ def prepare_qat(
     form = format_of(bits)
     if activation_bits not in _ACTIVATION_BITS:
         raise UsageError(f"activation_bits is {activation_bits!r}; expected 8, 4 or 2.")
+    if any(isinstance(part, QatLayer) for part in model.modules()):
+        raise UsageError(
+            f"{type(model).__name__} is made ready already: train it, or begin with the model that "
+            "it was made of."
+        )
     inputs = inputs_of(example_inputs)
     with everything_as_before(model):
         made = _copied(model)
@@ -92,6 +98,8 @@ def _called_layers(model: nn.Module, inputs: Inputs) -> list[str]:
     try:
         with torch.no_grad():
             inputs.copy()(model)
+    except Exception as error:
+        raise UsageError(failure_of(model, inputs, "inputs", error)) from error
     finally:
         for handle in handles:
             handle.remove()
