@@ -22,9 +22,9 @@ def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
     threads = torch.get_num_threads()
     flags = [(place, name, getattr(place, name)) for place, name in _flags()]
     tf32 = tf32_settings()
-    modes = [(part, part.training) for part in model.modules()]
     try:
-        yield
+        with modes_as_before(model):
+            yield
     finally:
         numbers.restore()
         if torch.get_num_threads() != threads:
@@ -33,6 +33,15 @@ def everything_as_before(model: torch.nn.Module) -> Iterator[None]:
             if getattr(place, name) != value:
                 setattr(place, name, value)
         restore_tf32(tf32)
+
+
+@contextmanager
+def modes_as_before(model: torch.nn.Module) -> Iterator[None]:
+    """Put back behind a block which parts of a model are in training."""
+    modes = [(part, part.training) for part in model.modules()]
+    try:
+        yield
+    finally:
         for part, training in modes:
             if part.training != training:
                 part.train(training)  # which may do more than note it

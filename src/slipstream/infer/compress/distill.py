@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from slipstream.errors import UsageError
 from slipstream.infer.inputs import inputs_of
+from slipstream.infer.keeping import modes_as_before
 
 Batch = tuple[Any, Any]
 
@@ -167,14 +168,9 @@ def _results_of(model: nn.Module, names: list[str]) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _in_evaluation(model: nn.Module) -> Iterator[None]:
-    modes = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
+    with modes_as_before(model):
+        model.eval()
         yield
-    finally:
-        for part, training in modes:
-            if part.training != training:
-                part.train(training)  # which may do more than note it
 
 
 def _check(student: nn.Module, teacher: nn.Module, temperature: float) -> None:

@@ -6,13 +6,12 @@ way. It takes memory, some times that of the parameters: where these are large t
 gain, as what takes time is their elements.
 """
 
-import statistics
 from typing import Any
 
 import torch
 
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.optimizers import Switched, is_open, switch
+from slipstream.run.optimizers import Switched, is_open, measured_gain, switch
 
 NAME = "foreach-optimizer"
 EQUAL = ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "RMSprop", "Rprop")
@@ -25,12 +24,8 @@ def applies(situation: Situation) -> tuple[bool, str]:
     found = [entry for entry in situation.capture.optimizers if gives_the_same(entry)]
     if not found:
         return False, "no optimizer that gives the same results in another way"
-    gains = [
-        statistics.median(replay["now_ms"]) / statistics.median(replay["then_ms"])
-        for replay in situation.capture.replays
-        if replay["name"] == "optimizer-foreach"
-    ]
-    if gains and max(gains) <= 1:
+    gain = measured_gain(situation, "foreach")
+    if gain is not None and gain <= 1:
         return False, "measured: it is not faster"
     return True, f"{found[0]['class']} has {found[0]['parameters']} parameters"
 

@@ -6,14 +6,13 @@ step, and states once: the fused form takes for granted that a parameter, its gr
 lie in the same order, and that all have a state or none.
 """
 
-import statistics
 from typing import Any
 
 import torch
 
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.fixes.foreach_optimizer import gives_the_same
-from slipstream.run.optimizers import Switched, is_open, switch
+from slipstream.run.optimizers import Switched, is_open, measured_gain, switch
 
 NAME = "fused-optimizer"
 RULE = "for-loop-optimizer"
@@ -52,15 +51,8 @@ def best_way(situation: Situation) -> str | None:
     """By the doctor's measurements, where there are any; None: the loop. On processors the fused
     form starts all threads for each parameter, and is slow where cores are busy.
     """
-    ways = {
-        way: [
-            statistics.median(replay["now_ms"]) / statistics.median(replay["then_ms"])
-            for replay in situation.capture.replays
-            if replay["name"] == f"optimizer-{way}"
-        ]
-        for way in ("fused", "foreach")
-    }
-    gains = {way: max(values) for way, values in ways.items() if values}
+    measured = {way: measured_gain(situation, way) for way in ("fused", "foreach")}
+    gains = {way: gain for way, gain in measured.items() if gain is not None}
     if not gains:
         return "fused" if situation.on_device else "foreach"
     if gains.get("fused", 0.0) > 1 and all(map(gives_the_same, situation.capture.optimizers)):
