@@ -2,7 +2,8 @@
 
 import dis
 from dataclasses import dataclass
-from types import FunctionType
+from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any
 
 
@@ -46,6 +47,11 @@ def rows_of(getter: Any) -> Row | Parts | None:
     code = getter.__code__
     if code.co_kwonlyargcount or code.co_flags & 0x2C or getter.__closure__:
         return None  # *args, **kwargs, a generator, or names from outside
+    return _returned(code)
+
+
+@lru_cache  # it takes a millisecond, and some loops ask in every step
+def _returned(code: CodeType) -> Row | Parts | None:
     known = dict(zip(code.co_varnames, (_SELF, _INDEX), strict=False))
     try:
         found = _evaluate(list(dis.get_instructions(code)), known)
