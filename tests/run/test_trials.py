@@ -1,5 +1,6 @@
 """What two trials say together; what they would have run is given."""
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from slipstream.run.trace import Trace
 from slipstream.run.trial import Trial
 
 
-def trial(step_s: float, loss: float = 1.0) -> Trial:
-    ends = [step_s * number for number in range(40)]
+def trial(step_s: float, loss: float = 1.0, spread: float = 0.0) -> Trial:
+    """`spread`: of every six steps three take longer and three shorter, so speed is unsure."""
+    steps = [step_s * (1 + spread * (-1) ** (number // 3)) for number in range(39)]
+    ends = [0.0, *accumulate(steps)]
     made = Trace(batches=[(0, "a")] * 40, losses=[loss.hex()] * 40, ends=ends, ended="window")
     return Trial(made, None, "")
 
@@ -27,6 +30,8 @@ def trial(step_s: float, loss: float = 1.0) -> Trial:
         ([trial(0.2), trial(0.13), trial(0.0999)], None),  # twice
         ([trial(0.13), trial(0.13), trial(0.13)], "slower: 0.77 x"),
         ([trial(0.102), trial(0.102), trial(0.102)], "slower: 0.98 x"),
+        ([trial(0.105, spread=0.6), trial(0.13), trial(0.13)], "slower: 0.8"),  # first unsure
+        ([trial(0.105, spread=0.6), trial(0.08)], None),
         ([trial(0.13), Trial(None, None, "Segmentation fault")], "the script failed with it"),
         ([trial(0.13), trial(0.08, loss=2.0)], "backward pass 1"),
         ([trial(0.13), trial(0.13), trial(0.08, loss=2.0)], "backward pass 1"),

@@ -24,6 +24,7 @@ from slipstream.run.tried import Tried
 _DIAGNOSED_STEPS = 40
 _FEWEST_STEPS = 8
 _SLOWER, _NO_FASTER = 0.99, 1.01  # at its median, and at most
+_UNSURE = 0.98  # at its median: looked at once more, as chance may hide that it is slower
 _MOST_PAIRS = 3  # of trials without and with fixes
 _MOST_RUNS = 3  # of the script as it is, where these differ
 _DOES_MORE = {"foreach-optimizer": "fused-optimizer"}
@@ -148,14 +149,14 @@ class Trials:
         fault: str | None = None
         while len(fixed) < _MOST_PAIRS:
             if fixed:
-                self._say("it was slower; once more without, and with it …")
+                self._say("it looks slower; once more without, and with it …")
                 self._run_as_it_is()
             fixed.append(self._try(names))
             fault = self._fault(fixed[-1])
             if self._any(fault is not None):
                 break
             fault = self._is_slower(fixed)
-            if not self._any(fault is not None):
+            if not self._any(fault is not None or self._looks_slower(fixed)):
                 break
         faults = self._ranks.all(fault)
         for rank, found in enumerate(faults):
@@ -212,19 +213,24 @@ class Trials:
         return False
 
     def _is_slower(self, fixed: list[Trial]) -> str | None:
-        """By how much, where it is hardly the machine: in all pairs of trials, as processes of the
-        same script differ as well. What does not pay is not worth a risk.
-        """
-        speed = self._speed(fixed)
+        """By how much, where it is hardly the machine. What does not pay is not worth a risk."""
+        speed = self._slower_speed(fixed)
         if speed is None or speed.ratio >= _SLOWER or speed.high >= _NO_FASTER:
             return None
-        pairs = zip(self._runs[-len(fixed) :], fixed, strict=True)
-        for before, after in pairs:
+        return f"slower: {speed.ratio:.2f} x"
+
+    def _looks_slower(self, fixed: list[Trial]) -> bool:
+        speed = self._slower_speed(fixed)
+        return speed is not None and speed.ratio < _UNSURE
+
+    def _slower_speed(self, fixed: list[Trial]) -> Speed | None:
+        """Where all pairs of trials are slower, as processes of the same script differ as well."""
+        for before, after in zip(self._runs[-len(fixed) :], fixed, strict=True):
             assert before.trace is not None and after.trace is not None
             pair = compare_speed(before.trace, after.trace)
             if pair is None or pair.ratio >= 1:
                 return None
-        return f"slower: {speed.ratio:.2f} x"
+        return self._speed(fixed)
 
     def _may_differ_by_itself(self) -> bool:
         """Whether one more run of the script may show that the difference is its own: two that
