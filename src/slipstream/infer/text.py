@@ -1,38 +1,38 @@
 """The table of a search, as text."""
 
 from collections.abc import Sequence
-from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from slipstream.infer.row import Row
+from slipstream.tables import text_of
 
 if TYPE_CHECKING:
     from slipstream.infer.optimized import Optimized
 
 _ORDER = ("won", "model", "passed", "slower", "rejected", "failed")
-_IN_TURNS = ("won", "model")  # timed with all others that may have been the fastest
 _WIDTH = 100
+_NUMBERS = ("faster", "ms", "error", "built in")
 
 
 def table_of(rows: Sequence[Row], width: int = _WIDTH, color: bool = False) -> str:
-    """The fastest first, and below it all others with a reason."""
-    from rich.console import Console
+    """The fastest first, and below it all others, each with a reason below its name."""
+    from rich.console import Group
+    from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("faster", "ms", "error", "built in", "variant", "", "why"):
-        right = name in ("faster", "ms", "error", "built in")
-        table.add_column(name, justify="right" if right else "left", no_wrap=right)
+    for name in (*_NUMBERS, "", "variant"):
+        right = name in _NUMBERS
+        side: Literal["left", "right"] = "right" if right else "left"
+        table.add_column(name, justify=side, no_wrap=right, overflow="fold")
     tried = [row for row in rows if row.state != "skipped"]
     for row in sorted(tried, key=_rank):
         style = {"won": "bold green", "model": "bold"}.get(row.state)
-        table.add_row(*_cells(row), style=style if color else None)
-    out = StringIO()
-    console = Console(file=out, width=width, color_system="standard" if color else None)
-    console.print(table)
-    for line in _not_tried(rows):
-        console.print(line, style="dim" if color else None, markup=False, highlight=False)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        shown = Group(row.name, *(Padding(why, (0, 0, 0, 2)) for why in _why(row)))
+        table.add_row(*_numbers(row), _state(row), shown, style=style if color else None)
+    notes = [Text(line, style="dim" if color else "") for line in _not_tried(rows)]
+    return text_of(Group(table, *notes), width, color=color)
 
 
 def verdict_of(found: "Optimized") -> str:
@@ -71,16 +71,26 @@ def _rank(row: Row) -> tuple[int, float]:
     return _ORDER.index(row.state), -(row.speed.value if row.speed else 0.0)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    speed = f"{row.speed.value:.2f} x" if row.speed else ""
-    if row.speed and row.state in _IN_TURNS:
-        speed = f"{row.speed.value:.2f} ({row.speed.low:.2f} to {row.speed.high:.2f})"
-    ms = f"{row.ms:.3g}" if row.ms is not None else ""
-    error = f"{row.error:.0e}" if row.error is not None else ""
-    built = f"{row.build_s:.1f} s" if row.build_s is not None else ""
-    state = {"model": "as it is"}.get(row.state, row.state)
+def _numbers(row: Row) -> tuple[str, ...]:
+    return (
+        f"{row.speed.value:.2f} x" if row.speed else "",
+        f"{row.ms:.3g}" if row.ms is not None else "",
+        f"{row.error:.0e}" if row.error is not None else "",
+        f"{row.build_s:.1f} s" if row.build_s is not None else "",
+    )
+
+
+def _state(row: Row) -> str:
     if row.state == "slower" and row.speed and row.speed.value > 1:
-        state = "not sure"
-    said = row.drop is not None and str(row.drop) in row.why
-    drop = f"; score drops by {row.drop}" if row.drop is not None and not said else ""
-    return speed, ms, error, built, row.name, state, f"{row.why}{drop}"
+        return "not sure"
+    return {"model": "as it is"}.get(row.state, row.state)
+
+
+def _why(row: Row) -> list[str]:
+    """A line, or none."""
+    reasons = [row.why] if row.why else []
+    if row.speed and row.state == "won":
+        reasons.append(f"{row.speed.low:.2f} to {row.speed.high:.2f} x")
+    if row.drop is not None and str(row.drop) not in row.why:
+        reasons.append(f"score drops by {row.drop}")
+    return ["; ".join(reasons)] if reasons else []

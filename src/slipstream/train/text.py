@@ -1,8 +1,8 @@
 """The table of a recipe, as text."""
 
 from collections.abc import Sequence
-from io import StringIO
 
+from slipstream.tables import text_of
 from slipstream.train.row import Row
 
 _ORDER = ("won", "step", "kept", "passed", "slower", "rejected", "failed", "skipped")
@@ -12,7 +12,6 @@ _WIDTH = 120
 
 def table_of(rows: Sequence[Row], width: int = _WIDTH) -> str:
     """What was kept first, and below it all others with a reason."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -21,9 +20,7 @@ def table_of(rows: Sequence[Row], width: int = _WIDTH) -> str:
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "why")
     for row in sorted(rows, key=lambda row: _ORDER.index(row.state)):
         table.add_row(*_cells(row))
-    out = StringIO()
-    Console(file=out, width=width, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return text_of(table, width)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

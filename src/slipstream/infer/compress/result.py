@@ -3,11 +3,11 @@
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from io import StringIO
 from typing import Any, Literal
 
 from torch import nn
 
+from slipstream.tables import text_of
 from slipstream.timing import Ratio
 
 # won: returned. slower: not surely faster. rejected: the score drops, or may. failed: no model.
@@ -75,7 +75,6 @@ class Compressed:
         return {"rows": [row.as_dict() for row in self.rows]}
 
     def __str__(self) -> str:
-        from rich.console import Console
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False)
@@ -84,9 +83,7 @@ class Compressed:
             table.add_column(name, justify="right" if right else "left", no_wrap=right)
         for row in self.rows:
             table.add_row(*_cells(row))
-        out = StringIO()
-        Console(file=out, width=110).print(table)
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        return text_of(table, 110)
 
 
 def _cells(row: CompressedRow) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """What became of each layer: how small it is, and whether its arithmetic is real."""
 
 from dataclasses import asdict, dataclass
-from io import StringIO
 from typing import Any, Literal
+
+from slipstream.tables import text_of
 
 Arithmetic = Literal["integer", "float"]
 
@@ -56,7 +57,6 @@ class Report:
         return asdict(self) | {"smaller": self.smaller, "speed": self.speed}
 
     def __str__(self) -> str:
-        from rich.console import Console
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False)
@@ -68,8 +68,5 @@ class Report:
             table.add_row(
                 line.name, line.weights, line.activations, line.arithmetic, size, line.why
             )
-        out = StringIO()
-        Console(file=out, width=100).print(table)
-        rows = [row.rstrip() for row in out.getvalue().splitlines()]
         size = f"{self.bytes_before:,} → {self.bytes_after:,} bytes, {self.smaller:.1f} x smaller"
-        return "\n".join([*rows, f"size: {size}", f"speed: {self.speed}"])
+        return "\n".join([text_of(table, 100), f"size: {size}", f"speed: {self.speed}"])

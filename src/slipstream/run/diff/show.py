@@ -14,9 +14,11 @@ from slipstream.run.outcome import Outcome
 
 def diff_of(target: Target, outcome: Outcome, folder: Path, console: Console) -> str:
     """The patch as text; the rest goes to the console."""
-    patch, proof = proved_patch(
-        target, outcome, folder, lambda line: console.print(f"slipstream: {line}", style="dim")
-    )
+
+    def say(line: str) -> None:
+        console.print(f"slipstream: {line}", style="dim", markup=False)
+
+    patch, proof = proved_patch(target, outcome, folder, say)
     base = base_of(list(patch.after), folder)
     console.print()
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

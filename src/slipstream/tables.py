@@ -1,0 +1,21 @@
+"""Tables as text."""
+
+from io import StringIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def text_of(shown: "RenderableType", width: int, *, color: bool = False) -> str:
+    """What is shown, in lines of at most this width. Words are taken as they are: reasons are often
+    those of others, and brackets in them mean nothing.
+    """
+    from rich.console import Console
+
+    out = StringIO()
+    Console(
+        file=out, width=width, color_system="standard" if color else None, markup=False,
+        highlight=False, emoji=False,
+    ).print(shown)  # fmt: skip
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
