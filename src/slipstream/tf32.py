@@ -53,3 +53,24 @@ _allowed = Switch(tf32_settings, allow_tf32, restore_tf32)
 def with_tf32() -> AbstractContextManager[None]:
     """Allowed inside."""
     return _allowed()
+
+
+def tf32_of(place: Any) -> bool:
+    """Whether `torch.backends.cudnn` or `torch.backends.cuda.matmul` has it on. torch refuses to
+    say so where it was set by `fp32_precision`.
+    """
+    try:
+        return bool(place.allow_tf32)
+    except RuntimeError:
+        return bool(getattr(place, "fp32_precision", "") == "tf32")
+
+
+def tf32_words() -> str:
+    """How it is set, for whoever reads times: products and convolutions are set by themselves.
+
+    >>> tf32_words()
+    'TF32 is off for matrix products, on for convolutions'
+    """
+    places = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    products, convolutions = ("on" if tf32_of(place) else "off" for place in places)
+    return f"TF32 is {products} for matrix products, {convolutions} for convolutions"

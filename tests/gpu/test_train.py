@@ -140,6 +140,6 @@ def test_a_step_is_tuned_and_the_callers_stays() -> None:
     assert all(row.state != "failed" for row in recipe.rows if "compile" not in row.name)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.cuda.get_rng_state(), rng)
-    assert "TF32 as written" in str(recipe)
+    assert "As written, TF32 is" in str(recipe)
     step = recipe.apply(model, optimizer, loss_fn)
     assert step(batches(1)[0]).isfinite()

@@ -376,7 +376,8 @@ def test_tf32_by_its_newer_name_is_put_back() -> None:
     script = """
 import torch
 from slipstream.train.choices import Choices
-from slipstream.train.flags import flags_of, tf32_of
+from slipstream.tf32 import tf32_of, tf32_words
+from slipstream.train.flags import flags_of
 matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
 states = lambda: (matmul.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision)
 first = states()
@@ -387,6 +388,7 @@ assert torch.get_float32_matmul_precision() == "highest"
 for value in ("ieee", "tf32"):
     matmul.fp32_precision = value
     assert tf32_of(matmul) == (value == "tf32")
+    assert ("on for matrix" if value == "tf32" else "off for matrix") in tf32_words()
     with flags_of(Choices(precision="tf32")):
         assert tf32_of(matmul)
     assert matmul.fp32_precision == value

@@ -27,6 +27,7 @@ from slipstream.infer.quiet import first_line, quietly
 from slipstream.infer.row import Row
 from slipstream.infer.subject import Subject
 from slipstream.memory import peak_of
+from slipstream.tf32 import tf32_words
 from slipstream.timing import Ratio, least_gain, ratio_of, time_in_turns
 
 _log = logging.getLogger("slipstream.infer")
@@ -85,7 +86,8 @@ class Search:
 
     def run(self) -> tuple[Variant, torch.nn.Module | None]:
         """The fastest variant that passed with its model; None for the model as it is."""
-        self.rows["eager"] = Row("eager", "exact", "model", "without gradients")
+        tf32 = f"; {tf32_words()}" if self.subject.device.type == "cuda" else ""
+        self.rows["eager"] = Row("eager", "exact", "model", f"without gradients{tf32}")
         layouts = self._stage([Variant().plus(change) for change in known.LAYOUTS])
         if len(layouts) > 1:
             layouts += self._stage([layouts[0].plus(layouts[1].changes[0])])

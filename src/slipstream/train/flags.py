@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import torch
 
@@ -26,13 +25,3 @@ def flags_of(choices: Choices) -> Iterator[None]:
     finally:
         if choices.cudnn_benchmark:
             torch.backends.cudnn.benchmark = benchmark
-
-
-def tf32_of(place: Any) -> bool:
-    """Whether `torch.backends.cudnn` or `torch.backends.cuda.matmul` has it on. torch refuses to
-    say so where it was set by `fp32_precision`.
-    """
-    try:
-        return bool(place.allow_tf32)
-    except RuntimeError:
-        return bool(getattr(place, "fp32_precision", "") == "tf32")

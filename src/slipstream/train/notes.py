@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-import torch
-
-from slipstream.train.flags import tf32_of
+from slipstream.tf32 import tf32_words
 from slipstream.train.judge import Judge
 
 
@@ -24,7 +22,5 @@ def notes_of(judge: Judge) -> Iterator[str]:
     if not subject.model.training:
         yield "The model is in evaluation mode, and was tuned so."
     if subject.device.type == "cuda":
-        places = (torch.backends.cuda.matmul, torch.backends.cudnn)
-        products, convolutions = ("on" if tf32_of(place) else "off" for place in places)
-        yield f"TF32 as written: {products} for matrix products, {convolutions} for convolutions."
+        yield f"As written, {tf32_words()}."
     yield "Batches were made before: loading of data is not in these times."

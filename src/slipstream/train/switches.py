@@ -7,9 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from slipstream.tf32 import tf32_of
 from slipstream.train import compiled, ways
 from slipstream.train.choices import Choices, Way
-from slipstream.train.flags import tf32_of
 from slipstream.train.subject import Subject
 
 # The same mathematics in another order of sums; fewer bits in between.
