@@ -138,6 +138,75 @@ def test_a_rate_that_becomes_a_tensor_and_types_that_change_end_it(known: Situat
     assert choice(optimizer) is None
 
 
+def test_gradients_stay_as_they_are_with_nesterovs_momentum(known: Situation) -> None:
+    """Lists of tensors would add it to them."""
+    optimizer = torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    ours = optimizer.param_groups[0]["params"]
+    for _ in range(3):
+        for parameter in ours:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        assert all(bool((parameter.grad == 1).all()) for parameter in ours)
+    assert choice(optimizer) is None and known.did_nothing(foreach_optimizer.NAME)
+
+
+def test_a_group_that_is_taken_out_does_no_harm() -> None:
+    found = situation()
+    undo = foreach_optimizer.apply(found)
+    first, *others = parameters()
+    optimizer = torch.optim.Adam([{"params": [first]}, {"params": others}], lr=0.1)
+    train(optimizer, 2)
+    gone = optimizer.param_groups.pop(0)
+    del optimizer.state[first]
+    assert [group["foreach"] for group in optimizer.state_dict()["param_groups"]] == [None]
+    train(optimizer, 2)
+    assert choice(optimizer) is True
+    undo()
+    assert choice(optimizer) is None and gone["params"][0] is first
+    assert found.failures == {}
+
+
+def test_memory_that_comes_to_be_shared_ends_it(known: Situation) -> None:
+    one, other = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
+    optimizer = torch.optim.SGD([one, other], lr=0.1, weight_decay=0.5)
+    train(optimizer, 2)
+    assert choice(optimizer) is True
+    other.data = one.data
+    train(optimizer, 1)
+    assert choice(optimizer) is None
+    other.data = torch.ones(4)
+    train(optimizer, 1)
+    assert choice(optimizer) is True
+
+
+def test_what_a_checkpoint_asks_for_is_kept() -> None:
+    found = situation()
+    undo = foreach_optimizer.apply(found)
+    optimizer = torch.optim.SGD(parameters(), lr=0.1)
+    train(optimizer, 2)
+    saved = optimizer.state_dict()
+    saved["param_groups"][0]["foreach"] = True
+    optimizer.load_state_dict(saved)
+    train(optimizer, 2)
+    assert optimizer.state_dict()["param_groups"][0]["foreach"] is True
+    undo()
+    assert choice(optimizer) is True
+
+
+def test_states_that_are_looked_up_are_those_in_use(known: Situation) -> None:
+    optimizer = torch.optim.Adam(parameters(), lr=0.1)
+    train(optimizer, 2)
+    saved = optimizer.state_dict()["state"][0]
+    assert saved is optimizer.state[optimizer.param_groups[0]["params"][0]]
+
+
+def test_rates_of_two_tensors_are_left_alone(known: Situation) -> None:
+    betas = (torch.tensor(0.9), torch.tensor(0.99))
+    optimizer = torch.optim.Adam(parameters(), lr=0.1, betas=betas)
+    train(optimizer, 2)
+    assert choice(optimizer) is None
+
+
 def test_large_ones_are_left_alone(known: Situation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreach_optimizer, "_MOST_ELEMENTS", 100)
     optimizer = torch.optim.SGD(parameters(), lr=0.1)
@@ -153,7 +222,7 @@ def test_beside_the_fused_form_it_does_nothing() -> None:
     train(optimizer, 3)
     group = optimizer.param_groups[0]
     assert (group["fused"], group["foreach"]) == (True, None)
-    assert foreach_optimizer.NAME not in found.notes
+    assert found.did_nothing(foreach_optimizer.NAME)
     for undo in reversed(undos):
         undo()
     assert (group["fused"], group["foreach"]) == (None, None)

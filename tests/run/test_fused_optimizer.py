@@ -255,3 +255,23 @@ def test_it_applies_where_the_choice_is_open_and_another_way_was_not_slower() ->
     other = entry(**{"class": "NAdam"})
     assert fused_optimizer.best_way(situation(optimizers=[other], replays=both)) == "foreach"
     assert fused_optimizer.best_way(situation(clock="device")) == "fused"
+
+
+def test_steps_are_counted_in_full_where_numbers_are_short_by_default() -> None:
+    net = model()
+    optimizer = make("Adam", net)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with fixed():
+            optimizer.state.clear()
+            for _ in range(303):
+                for parameter in net.parameters():
+                    parameter.grad = torch.ones_like(parameter)
+                optimizer.step()
+            assert optimizer.param_groups[0]["fused"] is True
+            saved = optimizer.state_dict()["state"][0]["step"]
+            assert saved.dtype == torch.float32 and saved.item() == 303
+        kept = optimizer.state[optimizer.param_groups[0]["params"][0]]["step"]
+        assert kept.dtype == torch.float32 and kept.item() == 303
+    finally:
+        torch.set_default_dtype(torch.float32)

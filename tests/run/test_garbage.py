@@ -114,6 +114,40 @@ def test_a_collection_that_the_script_asks_for_is_of_all(tmp_path: Path) -> None
     assert names["frozen"] > 60_000
 
 
+def test_young_objects_that_the_script_collects_are_not_frozen(tmp_path: Path) -> None:
+    source = """
+    import gc, torch, weakref
+    class Ring:
+        def __init__(self):
+            self.own = self
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    alive, seen = [], []
+    for step in range(120):
+        ring = Ring()
+        seen.append(weakref.ref(ring))
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+        gc.collect(0)
+        alive.append(sum(each() is not None for each in seen))
+    """
+    names, _ = same_losses(source, tmp_path, "garbage-pauses")
+    assert max(names["alive"]) < 40
+
+
+def test_a_collection_is_of_all_beside_another_fix_for_it(tmp_path: Path) -> None:
+    source = LOOP.replace("held = []", "old = Ring()\nseen = weakref.ref(old)\nheld = []") + (
+        "\ndel old\nfound = gc.collect()\nis_gone = seen() is None\n"
+    )
+    known = situation()
+    undo = garbage.apply(known)
+    try:
+        _, names, _ = run_script(source, tmp_path, "empty-cache", known)
+    finally:
+        undo()
+    assert names["is_gone"]
+
+
 def test_it_applies_where_pauses_count() -> None:
     assert garbage.applies(situation(rules=("garbage-collection",)))[0]
     assert not garbage.applies(situation())[0]

@@ -117,6 +117,9 @@ LOOKS = {
     "copies the model": "kept.append([p.grad for p in copy.deepcopy(model).parameters()])",
     "sets one": "model.bias.grad = torch.ones(2)",
     "deletes one": "del model.bias.grad",
+    "freezes one": "model.bias.requires_grad_(False); model.bias.grad = None",
+    "freezes and deletes one": "model.bias.requires_grad_(False); del model.bias.grad",
+    "asks below": "kept.append(model.bias._grad.clone())",
     "zeros them twice": "model.zero_grad(set_to_none=False); kept.append(model.bias.grad.clone())",
 }
 
@@ -140,6 +143,33 @@ def test_who_looks_finds_zeros(tmp_path: Path, look: str) -> None:
     names, _ = same_losses(source, tmp_path, "zero-grad")
     assert str(names["kept"]) == str(without["kept"]) and names["sums"] == without["sums"]
     assert str(names["weights"]) == str(without["weights"])
+
+
+@pytest.mark.parametrize(
+    "share",
+    ["p.grad.view(-1)", "p.grad.detach()", "p.grad.data", "p.grad.numpy()", "shadow_of(p)._grad"],
+)
+def test_memory_that_others_know_is_filled(tmp_path: Path, share: str) -> None:
+    source = f"""
+    import torch
+    def shadow_of(p):
+        made = torch.nn.Parameter(p.detach().clone())
+        made._grad = p.grad
+        return made
+    model, sums = torch.nn.Linear(3, 2), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(6):
+        model(torch.randn(4, 3)).square().sum().backward()
+        if step == 1:
+            known = [{share} for p in model.parameters()]
+        if step:
+            sums.append([float(each.sum()) for each in known])
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+    """
+    _, without, _ = run_script(source, tmp_path)
+    names, _ = same_losses(source, tmp_path, "zero-grad")
+    assert names["sums"] == without["sums"] and names["sums"][1] != names["sums"][2]
 
 
 def test_it_leaves_scripts_alone_that_compile() -> None:

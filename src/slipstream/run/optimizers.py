@@ -8,6 +8,7 @@ step counts lie.
 import statistics
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -46,6 +47,15 @@ def measured_gain(situation: Situation, way: str) -> float | None:
     return max(gains, default=None)
 
 
+@dataclass
+class _Own:
+    """Of a group: what the script asked for, and where its parameters lay when that was seen."""
+
+    group: dict[str, Any] = field(compare=False)
+    asked: dict[str, Any]
+    places: list[int]
+
+
 class Switched:
     """Knows what groups were before. `may_be` says of a group whether it may be switched at all;
     `can_be_fused`, in each step, whether it can be to the fused form. Else it is to the one for
@@ -58,11 +68,9 @@ class Switched:
     ) -> None:  # fmt: skip
         self._situation, self._name, self._types = situation, name, types
         self._may_be, self._can_be_fused = may_be, can_be_fused
-        # Of each group: what it was asked for.
-        self._own: weakref.WeakKeyDictionary[Any, dict[int, dict[str, Any]]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._refused: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+        # Of each group, by its identity.
+        self._own: weakref.WeakKeyDictionary[Any, dict[int, _Own]] = weakref.WeakKeyDictionary()
+        self._refused: weakref.WeakKeyDictionary[Any, dict[int, _Own]] = weakref.WeakKeyDictionary()
         self._known: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -72,8 +80,9 @@ class Switched:
         if not type(optimizer).__module__.startswith("torch.optim."):
             return
         try:
-            for number, group in enumerate(optimizer.param_groups):
-                self._switch(optimizer, number, group)
+            for group in optimizer.param_groups:
+                self._switch(optimizer, group)
+            self._forget_others(optimizer)
         except Exception as error:
             self._put_back(optimizer)
             self._situation.give_up(self._name, error)
@@ -92,10 +101,11 @@ class Switched:
             if not own:
                 return saved
             try:
-                return self._as_written(saved, own)
+                return self._as_written(optimizer, saved, own)
             except Exception as error:
+                self._put_back(optimizer)
                 self._situation.give_up(self._name, error)
-                return saved
+                return original(optimizer)
 
         return state_dict
 
@@ -108,34 +118,50 @@ class Switched:
 
         return load_state_dict
 
-    def _switch(self, optimizer: Any, number: int, group: dict[str, Any]) -> None:
-        own = self._own.setdefault(optimizer, {})
+    def _switch(self, optimizer: Any, group: dict[str, Any]) -> None:
+        owns = self._own.setdefault(optimizer, {})
         self._known.setdefault(optimizer, {})
+        asked = _asked(group)
         fused, foreach = _way(group, "fused"), _way(group, "foreach")
-        if number not in own or _asked(group) not in (own[number], fused, foreach):
-            own.pop(number, None)
-            form = (_asked(group), len(group["params"]))
+        # Parameters that come to share memory, or to be others, are looked at again.
+        places = [_place(parameter) for parameter in group["params"]]
+        own = owns.get(id(group))
+        if own is None or asked not in (own.asked, fused, foreach) or own.places != places:
+            if own is not None and asked in (fused, foreach):
+                group.update(own.asked)
+                asked = own.asked
+            own = _Own(group, asked, places)
+            owns.pop(id(group), None)
             refused = self._refused.setdefault(optimizer, {})
-            if refused.get(number) == form:
+            if refused.get(id(group)) == own:
                 return
             if not self._may_be(optimizer, group):
-                refused[number] = form
+                refused[id(group)] = own
+                line = f"{type(optimizer).__name__}: as written"
+                self._situation.note(self._name, line, left=True)
                 return
-            own[number] = _asked(group)
-        wanted = own[number]
+            owns[id(group)] = own
+        wanted = own.asked
         if _has_numbers_alone(group) and self._are_usual(p.grad for p in group["params"]):
             known = self._known[optimizer]
             if self._can_be_fused is not None and self._can_be_fused(optimizer, group, known):
                 wanted = fused
-            elif wanted["foreach"] is None:
+            elif wanted["foreach"] is None and leaves_gradients(group):
                 wanted = foreach
-        if _asked(group) == wanted:
+        if asked == wanted:
             return
         group.update(wanted)
         if wanted is fused:
             _count_on_devices(optimizer, group)
         ways = [f"{name}=True" for name in _CHOICES if wanted.get(name)] or ["as written"]
         self._situation.note(self._name, f"{type(optimizer).__name__}: {ways[0]}")
+
+    def _forget_others(self, optimizer: Any) -> None:
+        """Groups that the script has taken out."""
+        here = {id(group) for group in optimizer.param_groups}
+        for entries in (self._own[optimizer], self._refused.get(optimizer, {})):
+            for number in [number for number in entries if number not in here]:
+                del entries[number]
 
     def _are_usual(self, gradients: Iterable[torch.Tensor | None]) -> bool:
         return all(
@@ -148,21 +174,35 @@ class Switched:
         )
 
     def _put_back(self, optimizer: Any) -> None:
-        for number, own in self._own.pop(optimizer, {}).items():
-            group = optimizer.param_groups[number]
-            group.update(own)
-            for parameter in group["params"]:
-                _count_on_host(optimizer.state.get(parameter, {}))
+        for own in self._own.pop(optimizer, {}).values():
+            own.group.update(own.asked)
+            for parameter in own.group["params"]:
+                state = optimizer.state.get(parameter, {})
+                state.update(self._host_counts(state))
 
-    def _as_written(self, saved: dict[str, Any], own: dict[int, dict[str, Any]]) -> dict[str, Any]:
-        groups = [
-            {**group, **own.get(number, {})} for number, group in enumerate(saved["param_groups"])
-        ]
-        ours = {p for number in own for p in saved["param_groups"][number]["params"]}
-        state = {key: dict(v) if key in ours else v for key, v in saved["state"].items()}
-        for key in ours & state.keys():
-            _count_on_host(state[key])
+    def _as_written(
+        self, optimizer: Any, saved: dict[str, Any], own: dict[int, _Own]
+    ) -> dict[str, Any]:
+        ours = [own.get(id(group)) for group in optimizer.param_groups]
+        groups, state = [], dict(saved["state"])
+        for group, entry in zip(saved["param_groups"], ours, strict=True):
+            groups.append(group if entry is None else {**group, **entry.asked})
+            for key in group["params"] if entry is not None else ():
+                moved = self._host_counts(state.get(key, {}))
+                if moved:
+                    state[key] = {**state[key], **moved}
         return {**saved, "state": state, "param_groups": groups}
+
+    def _host_counts(self, state: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """The step's count where torch has it without the fused form, if it is elsewhere."""
+        step = state.get("step")
+        if self._can_be_fused is None or not isinstance(step, torch.Tensor):
+            return {}
+        is_double = torch.get_default_dtype() == torch.float64
+        dtype = torch.float64 if is_double else torch.float32
+        if step.device.type == "cpu" and step.dtype == dtype:
+            return {}
+        return {"step": step.to(device="cpu", dtype=dtype)}
 
 
 def _asked(group: dict[str, Any]) -> dict[str, Any]:
@@ -171,6 +211,17 @@ def _asked(group: dict[str, Any]) -> dict[str, Any]:
 
 def _way(group: dict[str, Any], way: str) -> dict[str, Any]:
     return {name: True if name == way else None for name in _CHOICES if name in group}
+
+
+def _place(parameter: torch.Tensor) -> int:
+    return parameter.data_ptr() if is_plain(parameter) else 0
+
+
+def is_plain(parameter: torch.Tensor) -> bool:
+    """Whether it is a tensor with memory of its own class."""
+    return (
+        type(parameter) in (torch.nn.Parameter, torch.Tensor) and parameter.layout is torch.strided
+    )
 
 
 def is_open(group: dict[str, Any], devices: tuple[str, ...]) -> bool:
@@ -183,16 +234,23 @@ def is_open(group: dict[str, Any], devices: tuple[str, ...]) -> bool:
         and not group.get("differentiable")
         and _has_numbers_alone(group)
         and all(
-            type(parameter) in (torch.nn.Parameter, torch.Tensor)
-            and parameter.device.type in devices
+            is_plain(parameter) and parameter.device.type in devices
             for parameter in group["params"]
         )
     )
 
 
+def leaves_gradients(group: dict[str, Any]) -> bool:
+    """Whether lists of tensors leave gradients as they are. Nesterov's momentum is added to them,
+    or to the sum with what decays, which is nobody else's.
+    """
+    return not group.get("nesterov") or bool(group["weight_decay"]) or bool(group["maximize"])
+
+
 def _has_numbers_alone(group: dict[str, Any]) -> bool:
     """Lists of tensors take no tensors as rates."""
-    return not any(isinstance(value, torch.Tensor) for value in group.values())
+    betas = group.get("betas", ())
+    return not any(isinstance(value, torch.Tensor) for value in (*group.values(), *betas))
 
 
 def _count_on_devices(optimizer: Any, group: dict[str, Any]) -> None:
@@ -200,10 +258,3 @@ def _count_on_devices(optimizer: Any, group: dict[str, Any]) -> None:
         state = optimizer.state.get(parameter, {})
         if isinstance(state.get("step"), torch.Tensor):
             state["step"] = state["step"].to(device=parameter.device, dtype=torch.float32)
-
-
-def _count_on_host(state: dict[str, Any]) -> None:
-    """Where torch has it without the fused form."""
-    step = state.get("step")
-    if isinstance(step, torch.Tensor):
-        state["step"] = step.to(device="cpu", dtype=torch.get_default_dtype())

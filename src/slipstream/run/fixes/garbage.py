@@ -9,6 +9,7 @@ script makes another optimizer, or collects itself.
 
 import gc
 import sys
+from types import CodeType, FrameType
 from typing import Any
 
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
@@ -21,6 +22,7 @@ NAME = "garbage-pauses"
 SETTLED = 4  # steps until everything that stays has been made
 YOUNG, ALL = 10, 500  # steps between collections
 PUT_OFF = 50  # times as many objects as Python allows
+_FULL = 2  # the oldest generation, and all others
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -68,12 +70,13 @@ class _Pauses:
         return init
 
     def wrap_collect(self, original: Any) -> Any:
-        def collect(*args: Any, **kwargs: Any) -> Any:
-            if self._own is None or not is_users(sys._getframe(1).f_code):
-                return original(*args, **kwargs)
+        def collect(generation: int = _FULL) -> Any:
+            is_asked = self._own is not None and generation == _FULL and is_users(_caller())
+            if not is_asked:
+                return original(generation)
             gc.unfreeze()  # the script asks for all of it
             try:
-                return original(*args, **kwargs)
+                return original(generation)
             finally:
                 gc.freeze()
 
@@ -121,6 +124,14 @@ class _Pauses:
             self._gather()
         elif self._steps % YOUNG == 0:
             self._gather(1)
+
+
+def _caller() -> CodeType:
+    """Of the function that calls this: the first that is not another fix."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("slipstream.run."):
+        frame = frame.f_back
+    return (frame or sys._getframe(2)).f_code
 
 
 FIX = Fix(

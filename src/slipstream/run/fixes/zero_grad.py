@@ -28,6 +28,8 @@ def applies(situation: Situation) -> tuple[bool, str]:
     """Where the loop fills them."""
     if not situation.called(_SEEN):
         return False, "gradients are let go already"
+    if not hasattr(torch.Tensor, "_use_count") or not hasattr(torch._C, "_storage_Use_Count"):
+        return False, "this torch does not say who shares a gradient's memory"
     if situation.capture.settings.get("compilations"):
         return False, "the script compiles, and what is compiled may look at gradients"
     return True, "zero_grad(set_to_none=False) in the loop"
@@ -41,15 +43,16 @@ def apply(situation: Situation) -> Undo:
         patches.replace(owner, "zero_grad", gradients.wrap_zero_grad)
     patches.replace(torch.autograd, "backward", gradients.wrap_backward)
     patches.replace(torch.cuda.CUDAGraph, "capture_begin", gradients.wrap_capture)
-    # Of the class that has it from its base; what is set there goes before it.
-    torch.Tensor.grad = property(gradients.look, _GRADIENT.__set__, _GRADIENT.__delete__)  # type: ignore[assignment]
+    # Of the class that has both from its base; what is set there goes before it.
+    seen = property(gradients.look, gradients.set, gradients.delete)
+    torch.Tensor.grad = torch.Tensor._grad = seen  # type: ignore[assignment]
     handle = register_optimizer_step_pre_hook(lambda *_: gradients.pay())
 
     def undo() -> None:
         gradients.pay()
         handle.remove()
         patches.undo()
-        del torch.Tensor.grad
+        del torch.Tensor.grad, torch.Tensor._grad
 
     return undo
 
@@ -64,7 +67,9 @@ class _Gradients:
         self._is_own = False  # look
         alone = torch.zeros(1, requires_grad=True)
         alone.grad = torch.zeros(1)
-        self._alone = _references(alone)
+        gradient = alone.grad
+        storage = gradient.untyped_storage()
+        self._alone = _holders(gradient, storage)
 
     def wrap_zero_grad(self, original: Any) -> Any:
         def zero_grad(thing: Any, set_to_none: bool = True) -> None:
@@ -110,6 +115,16 @@ class _Gradients:
         found: torch.Tensor | None = _of(tensor)
         return found
 
+    def set(self, tensor: torch.Tensor, gradient: torch.Tensor | None) -> None:
+        """By the script: whatever it sets is what there is."""
+        self._owed.pop(id(tensor), None)
+        _GRADIENT.__set__(tensor, gradient)
+
+    def delete(self, tensor: torch.Tensor) -> None:
+        """By the script."""
+        self._owed.pop(id(tensor), None)
+        _GRADIENT.__delete__(tensor)
+
     def pay(self) -> None:
         """Those that got no gradient since theirs was let go have one of zeros, as before."""
         if not self._owed:
@@ -140,12 +155,12 @@ class _Gradients:
         gradient = _of(parameter)
         if gradient is None or gradient.layout is not torch.strided or gradient._is_view():
             return False
-        whole = gradient.untyped_storage().nbytes() == gradient.nbytes
         # Zeros that it is owed will look like the parameter.
-        whole = whole and gradient.dtype == parameter.dtype
-        whole = whole and gradient.stride() == parameter.stride()
-        del gradient
-        return whole and _references(parameter) == self._alone
+        if gradient.dtype != parameter.dtype or gradient.stride() != parameter.stride():
+            return False
+        storage = gradient.untyped_storage()
+        is_whole = storage.nbytes() == gradient.nbytes
+        return is_whole and _holders(gradient, storage) == self._alone
 
     def _give_up(self, error: Exception) -> None:
         self._is_on = False
@@ -160,9 +175,14 @@ def _parameters(thing: Any) -> list[torch.Tensor]:
     return [parameter for group in groups for parameter in group["params"]]
 
 
-def _references(parameter: torch.Tensor) -> int:
-    gradient = _of(parameter)
-    return sys.getrefcount(gradient)
+def _holders(gradient: torch.Tensor, storage: torch.UntypedStorage) -> tuple[int, ...]:
+    """How many know the tensor, by Python and by torch, and how many its memory."""
+    return (
+        sys.getrefcount(gradient),
+        gradient._use_count(),  # type: ignore[attr-defined]
+        sys.getrefcount(storage),
+        torch._C._storage_Use_Count(storage._cdata),
+    )
 
 
 FIX = Fix(
