@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from slipstream.doctor.record.loop import _describe_optimizer
 from slipstream.run.apply import apply_all
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import foreach_optimizer, fused_optimizer
@@ -240,8 +241,25 @@ def test_it_applies_where_the_choice_is_open_and_it_was_not_slower() -> None:
     assert applies(situation(optimizers=[entry()])) == (True, "Adam has 40 parameters")
     for changes in (
         {"fused": True}, {"foreach": False}, {"is_torchs": False}, {"device": "cuda"},
+        {"types": ["bfloat16"]}, {"adds_to_gradients": True},
         {"class": "NAdam"}, {"elements": 10**9},
     ):  # fmt: skip
         assert not applies(situation(optimizers=[entry(**changes)]))[0]
     slower = {"name": "optimizer-foreach", "now_ms": [1.0] * 5, "then_ms": [1.5] * 5}
     assert not applies(situation(optimizers=[entry()], replays=[slower]))[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype", "is_same"),
+    [
+        ({}, torch.float32, True),
+        ({"momentum": 0.9, "nesterov": True}, torch.float32, False),
+        ({"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, torch.float32, True),
+        ({}, torch.bfloat16, False),
+    ],
+)
+def test_what_the_doctor_sees_of_an_optimizer_tells(
+    options: dict[str, Any], dtype: torch.dtype, is_same: bool
+) -> None:
+    seen = _describe_optimizer(torch.optim.SGD(parameters(dtype), lr=0.1, **options))
+    assert foreach_optimizer.gives_the_same(seen) is is_same

@@ -388,4 +388,12 @@ def _describe_optimizer(optimizer: Any) -> dict[str, Any]:
         "elements": sum(p.numel() for p in parameters),
         "without_grad": sum(p.grad is None for p in parameters),
         "device": parameters[0].device.type if parameters else None,
+        "types": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
+        "adds_to_gradients": any(map(_adds_to_gradients, optimizer.param_groups)),
     }
+
+
+def _adds_to_gradients(group: dict[str, Any]) -> bool:
+    """Whether it would with lists of tensors, as torch has Nesterov's momentum there."""
+    is_copied = group.get("weight_decay") or group.get("maximize")
+    return bool(group.get("nesterov") and not is_copied)

@@ -34,6 +34,8 @@ def fused_optimizer(space: Workspace, situation: Situation) -> Changes:
         way = best_way(situation) or "foreach"
         if entry["class"] not in _FUSED:
             way = "foreach"
+        if way == "foreach" and entry.get("adds_to_gradients"):
+            continue
         source, line = space.at(entry.get("made_at"))
         call = call_named(source, line, entry["class"])
         changes += _one(with_keyword(source, call, way, "True"))

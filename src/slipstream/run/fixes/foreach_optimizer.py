@@ -38,6 +38,8 @@ def gives_the_same(entry: dict[str, Any]) -> bool:
         and entry["foreach"] is None
         and entry["fused"] is None
         and not entry.get("capturable")
+        and not entry.get("adds_to_gradients")
+        and {*entry.get("types", ())} <= {str(kind).removeprefix("torch.") for kind in _TYPES}
         and entry.get("device") == "cpu"
         and entry.get("elements", 0) <= _MOST_ELEMENTS
     )
