@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from slipstream.nesterov import adds_to_gradients
 from slipstream.patches import Patches
 from slipstream.run.fix import Situation, Undo
 
@@ -140,13 +141,14 @@ class Switched:
                 line = f"{type(optimizer).__name__}: as written"
                 self._situation.note(self._name, line, left=True)
                 return
+            refused.pop(id(group), None)
             owns[id(group)] = own
         wanted = own.asked
         if _has_numbers_alone(group) and self._are_usual(p.grad for p in group["params"]):
             known = self._known[optimizer]
             if self._can_be_fused is not None and self._can_be_fused(optimizer, group, known):
                 wanted = fused
-            elif wanted["foreach"] is None and leaves_gradients(group):
+            elif wanted["foreach"] is None and not adds_to_gradients(group):
                 wanted = foreach
         if asked == wanted:
             return
@@ -158,8 +160,11 @@ class Switched:
 
     def _forget_others(self, optimizer: Any) -> None:
         """Groups that the script has taken out."""
+        known = (self._own[optimizer], self._refused.get(optimizer, {}))
+        if sum(map(len, known)) == len(optimizer.param_groups):
+            return  # as nearly always
         here = {id(group) for group in optimizer.param_groups}
-        for entries in (self._own[optimizer], self._refused.get(optimizer, {})):
+        for entries in known:
             for number in [number for number in entries if number not in here]:
                 del entries[number]
 
@@ -214,11 +219,11 @@ def _way(group: dict[str, Any], way: str) -> dict[str, Any]:
 
 
 def _place(parameter: torch.Tensor) -> int:
-    return parameter.data_ptr() if is_plain(parameter) else 0
+    return parameter.data_ptr() if _is_plain(parameter) else 0
 
 
-def is_plain(parameter: torch.Tensor) -> bool:
-    """Whether it is a tensor with memory of its own class."""
+def _is_plain(parameter: torch.Tensor) -> bool:
+    """Whether it lies in memory as tensors usually do."""
     return (
         type(parameter) in (torch.nn.Parameter, torch.Tensor) and parameter.layout is torch.strided
     )
@@ -234,17 +239,10 @@ def is_open(group: dict[str, Any], devices: tuple[str, ...]) -> bool:
         and not group.get("differentiable")
         and _has_numbers_alone(group)
         and all(
-            is_plain(parameter) and parameter.device.type in devices
+            _is_plain(parameter) and parameter.device.type in devices
             for parameter in group["params"]
         )
     )
-
-
-def leaves_gradients(group: dict[str, Any]) -> bool:
-    """Whether lists of tensors leave gradients as they are. Nesterov's momentum is added to them,
-    or to the sum with what decays, which is nobody else's.
-    """
-    return not group.get("nesterov") or bool(group["weight_decay"]) or bool(group["maximize"])
 
 
 def _has_numbers_alone(group: dict[str, Any]) -> bool:

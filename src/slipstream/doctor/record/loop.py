@@ -38,6 +38,7 @@ from slipstream.doctor.record.models import ModelFacts
 from slipstream.doctor.record.places import users_frame, users_place
 from slipstream.doctor.record.statements import accumulation_of
 from slipstream.doctor.record.writers import WriterHooks
+from slipstream.nesterov import adds_to_gradients
 
 if TYPE_CHECKING:
     from slipstream.doctor.record.session import Session
@@ -389,11 +390,5 @@ def _describe_optimizer(optimizer: Any) -> dict[str, Any]:
         "without_grad": sum(p.grad is None for p in parameters),
         "device": parameters[0].device.type if parameters else None,
         "types": sorted({str(p.dtype).removeprefix("torch.") for p in parameters}),
-        "adds_to_gradients": any(map(_adds_to_gradients, optimizer.param_groups)),
+        "adds_to_gradients": any(map(adds_to_gradients, optimizer.param_groups)),
     }
-
-
-def _adds_to_gradients(group: dict[str, Any]) -> bool:
-    """Whether it would with lists of tensors, as torch has Nesterov's momentum there."""
-    is_copied = group.get("weight_decay") or group.get("maximize")
-    return bool(group.get("nesterov") and not is_copied)

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from slipstream.nesterov import adds_to_gradients
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.optimizers import Switched, is_open, leaves_gradients, measured_gain, switch
+from slipstream.run.optimizers import Switched, is_open, measured_gain, switch
 
 NAME = "foreach-optimizer"
 EQUAL = ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "RMSprop", "Rprop")
@@ -56,7 +57,7 @@ def _may_be_switched(optimizer: Any, group: dict[str, Any]) -> bool:
         type(optimizer).__name__ in EQUAL
         and group.get("foreach") is None
         and is_open(group, ("cpu",))
-        and leaves_gradients(group)
+        and not adds_to_gradients(group)
         and all(parameter.dtype in _TYPES for parameter in parameters)
         and sum(parameter.numel() for parameter in parameters) <= _MOST_ELEMENTS
         and _lie_apart(parameters)
