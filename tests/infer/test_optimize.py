@@ -152,7 +152,9 @@ def test_the_table_has_intervals_and_what_is_missing_for_int8(
     coarse = Change("coarse", "lossy", ENGINE, lambda model, _: model)
     monkeypatch.setattr(known, "QUANTIZED", (coarse,))
     said = str(slipstream.optimize_model(Slow(), EXAMPLE))
-    assert re.search(r"\d\.\d\d \(\d+\.\d\d to \d+\.\d\d\) .* quick +won", said)
+    between = r"; \d+\.\d\d to \d+\.\d\d x\n"
+    assert re.search(r"\d+\.\d\d x .* won +quick\n.*" + between, said)
+    assert re.search(r"\d+\.\d\d x .* inference-mode\n.*" + between, said)
     assert "not tried: coarse: only a task can tell whether coarser numbers do" in said
 
 

@@ -89,7 +89,7 @@ def _state(row: Row) -> str:
 def _why(row: Row) -> list[str]:
     """A line, or none."""
     reasons = [row.why] if row.why else []
-    if row.speed and row.state == "won":
+    if row.speed and row.state != "model":
         reasons.append(f"{row.speed.low:.2f} to {row.speed.high:.2f} x")
     if row.drop is not None and str(row.drop) not in row.why:
         reasons.append(f"score drops by {row.drop}")
