@@ -55,6 +55,13 @@ def test_a_sick_script_gets_its_cause_first(script: Path) -> None:
     assert truth.rule in _LOWER_BOUNDS or first["cost_ms"] >= wanted - off
 
 
+def test_a_gpu_that_wants_for_pictures_does_not_idle_because_a_loss_is_read() -> None:
+    """Recorded on an H200: `examples/slow_train.py` calls `.item()` in every step."""
+    rules = [finding["rule"] for finding in report_of("slow_train_on_a_gpu")["findings"]]
+    assert rules[0] == "no-workers"
+    assert "sync-each-step" not in rules
+
+
 def spread_ms(report: dict[str, Any]) -> float:
     return float(report["steps"]["high_ms"] - report["steps"]["low_ms"]) / 2
 

@@ -358,15 +358,47 @@ def test_what_a_line_makes_it_could_make_on_the_device() -> None:
     assert found.rule == "cpu-built-tensor"
 
 
+def waited(what: str, *, loading_ms: float, device_ms: float, own_ms: float) -> Case:
+    """A step: a batch is awaited, the device gets work in no time, the loop waits until it is done,
+    and has something to do itself.
+    """
+    spans: list[Span] = []
+    now = 0
+    for number in range(_STEPS):
+        given = now + int(loading_ms * MS)
+        asked = given + MS // 10
+        done = given + int(device_ms * MS)
+        spans += [
+            Span(NEXT, now, given, [0, 0, number], device=(now, given)),
+            Span(FORWARD, given, asked, device=(given, done)),
+            Span(SYNC, asked, max(asked, done), 0, device=(done, done)),
+        ]
+        now = max(asked, done) + int(own_ms * MS)
+    capture = Capture(
+        script="train.py", machine={"usable_cores": 8}, began_at="", length=now, spans=spans,
+        loaders=[made_loader(workers=2)], clock="device", model={"models": [made_model()]},
+        calls=[Call(0, what, "train.py:35", _STEPS)],
+    )  # fmt: skip
+    return Case(capture, attribute(capture))
+
+
 @pytest.mark.parametrize(
     ("what", "rule"), [("Tensor.item", "sync-each-step"), ("Tensor[mask]", "hidden-sync")]
 )
 def test_a_wait_costs_what_the_device_idles_after_it(what: str, rule: str) -> None:
-    call = Call(0, what, "train.py:35", _STEPS)
-    case = case_of(*PASSES, (SYNC, 0.2, 0), ("", 3, None), clock="device", calls=[call])
-    found = findings(case)[rule]
+    found = findings(waited(what, loading_ms=0.05, device_ms=8, own_ms=3))[rule]
     assert found.where == "train.py:35"
-    assert found.cost_ms == pytest.approx(3.2, abs=0.1)
+    assert found.cost_ms == pytest.approx(3, abs=0.1)
+
+
+def test_a_wait_costs_no_more_than_the_loop_stands_in_it() -> None:
+    found = findings(waited("Tensor.item", loading_ms=0.05, device_ms=1, own_ms=12))
+    assert found["sync-each-step"].cost_ms == pytest.approx(0.9, abs=0.05)
+
+
+def test_a_device_that_wants_for_batches_does_not_idle_because_of_a_wait() -> None:
+    found = findings(waited("Tensor.item", loading_ms=20, device_ms=8, own_ms=0))
+    assert "sync-each-step" not in found
 
 
 def test_a_wait_after_which_work_follows_at_once_is_free() -> None:

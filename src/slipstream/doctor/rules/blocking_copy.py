@@ -2,7 +2,7 @@
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
-from slipstream.doctor.rules.device_idle import copies, idle_ms, is_blocking, is_pageable
+from slipstream.doctor.rules.device_idle import caused_ms, copies, is_blocking, is_pageable
 
 NAME = "blocking-copy"
 HEALTHY = "copies to the device do not hold the loop up"
@@ -13,8 +13,7 @@ def find(case: Case) -> list[Finding]:
     if not case.on_device:
         return []
     calls = [call for call in copies(case) if is_blocking(call) and not is_pageable(call)]
-    idle = idle_ms(case)
-    cost = sum(idle.get(call.id, 0.0) for call in calls)
+    cost = sum(caused_ms(case, calls).values())
     if not calls or not case.matters(cost):
         return []
     return [

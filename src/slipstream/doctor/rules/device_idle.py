@@ -2,7 +2,17 @@
 
 from collections import defaultdict
 
-from slipstream.doctor.capture import BACKWARD, COPY, FORWARD, OPTIMIZER, SYNC, Call, Span
+from slipstream.doctor.capture import (
+    BACKWARD,
+    COPY,
+    FORWARD,
+    NEXT,
+    OPTIMIZER,
+    START,
+    SYNC,
+    Call,
+    Span,
+)
 from slipstream.doctor.rules.case import Case
 
 HIDDEN = (
@@ -18,29 +28,55 @@ _LOOKED_AT = 40  # spans
 COPIES = ("Tensor.to", "Tensor.cuda", "torch.tensor", "torch.as_tensor", "torch.from_numpy")
 
 
+def caused_ms(case: Case, calls: list[Call]) -> dict[int, float]:
+    """What these calls cost, by their numbers, in milliseconds of a step: what the device idles
+    after them, but all together no more than the loop waits in them. Without them the loop would be
+    that much earlier with the next work, and no more: its own work takes as long as ever.
+    """
+    after = idle_ms(case)
+    idle = {call.id: after[call.id] for call in calls if after.get(call.id)}
+    waited = sum(_waited_ms(case, number) for number in idle)
+    share = min(1.0, waited / sum(idle.values())) if idle else 0.0
+    return {number: ms * share for number, ms in idle.items()}
+
+
 def idle_ms(case: Case) -> dict[int, float]:
     """Milliseconds of a step that the device idles for each call that waited for it.
 
     After a wait the device has nothing to do until the loop gives it something: from when it got
-    to the wait to the start of whatever comes next, on its own clock.
+    to the wait to the start of whatever comes next, on its own clock. While the loop waits for a
+    batch, the device idles for want of it.
     """
     idle: defaultdict[int, float] = defaultdict(float)
     steps = case.attribution.steps
     spans = [span for step in steps for span in step.spans if span.device is not None]
     for number, span in enumerate(spans):
         if span.kind in (SYNC, COPY) and span.device is not None and span.detail is not None:
-            until = _next_work(spans[number + 1 : number + 1 + _LOOKED_AT], span)
-            if until is not None:
-                idle[span.detail] += max(0, until - span.device[0]) * 1e-6 / len(steps)
+            ns = _idle_after(span, spans[number + 1 : number + 1 + _LOOKED_AT])
+            idle[span.detail] += ns * 1e-6 / len(steps)
     return dict(idle)
 
 
-def _next_work(later: list[Span], span: Span) -> int | None:
-    """When the device gets something to do again, be it in the next step."""
+def _idle_after(span: Span, later: list[Span]) -> int:
+    """Until the device gets something to do again, be it in the next step, less the loading."""
+    assert span.device is not None
+    start, loading = span.device[0], 0
     for other in later:
-        if other.kind in _WORK and other.start >= span.end and other.device is not None:
-            return other.device[0]
-    return None
+        if other.start < span.end or other.device is None:
+            continue
+        if other.kind in (NEXT, START):
+            loading += max(0, other.device[1] - max(start, other.device[0]))
+        elif other.kind in _WORK:
+            return max(0, other.device[0] - start - loading)
+    return 0
+
+
+def _waited_ms(case: Case, number: int) -> float:
+    """That the loop stood in a call, in milliseconds of a step."""
+    steps = case.attribution.steps
+    spans = (span for step in steps for span in step.spans)
+    waited = sum(s.end - s.start for s in spans if s.kind in (SYNC, COPY) and s.detail == number)
+    return waited * 1e-6 / len(steps)
 
 
 def is_built_here(case: Case, call: Call) -> bool:

@@ -2,7 +2,7 @@
 
 from slipstream.doctor.finding import Finding, Gain
 from slipstream.doctor.rules.case import Case
-from slipstream.doctor.rules.device_idle import OPEN, idle_ms
+from slipstream.doctor.rules.device_idle import OPEN, caused_ms
 
 NAME = "sync-each-step"
 HEALTHY = "the loop does not wait for the device"
@@ -12,11 +12,11 @@ def find(case: Case) -> list[Finding]:
     """By the time that the device idles because of it, not the time that the loop waits."""
     if not case.on_device:
         return []
-    idle = idle_ms(case)
+    idle = caused_ms(case, case.calls(*OPEN))
     calls = sorted(
         (call for call in case.calls(*OPEN) if idle.get(call.id)), key=lambda call: -idle[call.id]
     )
-    cost = sum(idle[call.id] for call in calls)
+    cost = sum(idle.values())
     if not calls or not case.matters(cost):
         return []
     return [
