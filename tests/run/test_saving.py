@@ -1,7 +1,9 @@
 """`async-save`: the same bytes, later; nobody sees a file that is not whole."""
 
 import glob
+import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -161,6 +163,9 @@ SEES = {
     "process": lambda path: subprocess.run(["test", "-s", str(path)], check=True),
     "fork": lambda path: os.waitpid(os.fork() or os._exit(not path.exists()), 0),  # type: ignore[func-returns-value]
     "save": lambda path: torch.save({}, path),
+    "chown": lambda path: os.chown(path, -1, os.getgid()),
+    "attributes": lambda path: len(os.listxattr(path)),
+    "mask": lambda path: os.umask(os.umask(0o077)),
 }
 
 
@@ -172,6 +177,73 @@ def test_what_could_see_the_file_waits_for_it(tmp_path: Path, name: str) -> None
     path.parent.mkdir()
     torch.save({"weight": torch.zeros(3)}, path)
     assert took(SEES[name], path) > DELAY_S / 2
+
+
+BY_NUMBER: dict[str, Any] = {
+    "list": lambda folder: os.listdir(folder).index("a.pt"),  # noqa: PTH208
+    "open": lambda folder: os.close(os.open("a.pt", os.O_RDONLY, dir_fd=folder)),
+}
+
+
+@pytest.mark.parametrize("name", list(BY_NUMBER))
+@pytest.mark.usefixtures("applied")
+def test_a_folder_may_be_given_by_a_number(tmp_path: Path, name: str) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        torch.save({"weight": torch.zeros(3)}, tmp_path / "a.pt")
+        BY_NUMBER[name](folder)
+    finally:
+        os.close(folder)
+
+
+def test_a_file_has_the_mask_of_its_save(tmp_path: Path, slow_disk: list[str]) -> None:
+    undo = saving.apply(situation())
+    before = os.umask(0o077)
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "a.pt")
+    os.umask(before)
+    undo()
+    assert slow_disk == ["slipstream-save"]
+    assert (tmp_path / "a.pt").stat().st_mode & 0o777 == 0o600
+
+
+def _size_of(path: str) -> int:
+    return len(torch.load(path)["weight"])
+
+
+def test_other_processes_find_the_file(tmp_path: Path, slow_disk: list[str]) -> None:
+    """They may be told of it in ways that nobody watches."""
+    undo = saving.apply(situation())
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(len, ("",)) == 0
+        torch.save({"weight": torch.zeros(3)}, tmp_path / "a.pt")
+        assert pool.apply_async(_size_of, (str(tmp_path / "a.pt"),)).get(60) == 3
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as program:
+        torch.save({"weight": torch.zeros(3)}, tmp_path / "b.pt")
+        assert program.stdin is not None
+    assert slow_disk == ["MainThread"] * 2
+    loader: Any = torch.utils.data.DataLoader(torch.arange(8), num_workers=1)  # type: ignore[arg-type]
+    for number, _ in enumerate(loader):
+        torch.save({"weight": torch.zeros(3)}, tmp_path / f"{number}.pt")
+        break
+    undo()
+    assert slow_disk[2:] == ["slipstream-save"]
+
+
+@pytest.mark.parametrize("what", ["disk", "limit"])
+def test_what_may_not_fit_is_written_at_once(
+    tmp_path: Path, slow_disk: list[str], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """An error belongs to the save that it happens in."""
+    if what == "disk":
+        own = os.statvfs(tmp_path)
+        full = os.statvfs_result((own.f_bsize, own.f_frsize, own.f_blocks, 9, 9, *own[5:]))
+        monkeypatch.setattr(os, "statvfs", lambda path: full)
+    else:
+        monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 20, -1))
+    undo = saving.apply(situation())
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "a.pt")
+    undo()
+    assert slow_disk == ["MainThread"]
 
 
 def test_functions_that_python_3_13_keeps_wait_as_well(
@@ -267,6 +339,26 @@ def test_the_end_of_a_process_waits(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "a.pt")["a"].sum() == 2
 
 
+CHAINED = """
+before = signal.getsignal(signal.SIGTERM)
+def end(number, frame):
+    if callable(before):
+        before(number, frame)
+    print("in order")
+    raise SystemExit(3)
+assert signal.signal(signal.SIGTERM, end) is signal.SIG_DFL
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_a_script_does_not_see_our_handlers(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SLOWLY + CHAINED],
+        check=False, cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("in order\n", 3), done.stderr
+
+
 ENDS = {
     "raise_signal": "signal.raise_signal(signal.SIGTERM)",
     "killpg": "os.setpgrp(); os.killpg(0, signal.SIGTERM)",
@@ -286,6 +378,28 @@ def test_a_signal_that_ends_the_process_waits(tmp_path: Path, how: str) -> None:
     assert process.returncode == -signal.SIGTERM
     assert torch.load(tmp_path / "a.pt")["a"].sum() == 2
     assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGXCPU", "SIGQUIT"])
+def test_so_do_signals_that_nobody_expects(tmp_path: Path, name: str) -> None:
+    how = "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nos.write(1, b'.')\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{SLOWLY}{how}time.sleep(60)"], stdout=subprocess.PIPE, cwd=tmp_path
+    )
+    assert process.stdout is not None and process.stdout.read(1) == b"."
+    process.send_signal(getattr(signal, name))
+    process.communicate(timeout=60)
+    assert process.returncode == -getattr(signal, name)
+    assert torch.load(tmp_path / "a.pt")["a"].sum() == 2
+
+
+def test_a_handler_that_python_does_not_know_of_stays(tmp_path: Path) -> None:
+    code = "import faulthandler; faulthandler.register(10)\n" + SLOWLY
+    code += "os.kill(os.getpid(), 10); torch.load('a.pt'); os.kill(os.getpid(), 10)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.count("most recent call first") == 2
 
 
 @pytest.mark.usefixtures("applied")

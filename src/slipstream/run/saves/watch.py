@@ -23,11 +23,13 @@ from slipstream.patches import Patches
 _LOOKS = ("stat", "lstat", "access")
 _TOUCHES = (
     "open", "listdir", "scandir", "replace", "rename", "renames", "remove", "unlink", "rmdir",
-    "link", "symlink", "truncate", "chmod", "utime",
+    "link", "symlink", "truncate", "chmod", "utime", "chown", "lchown", "setxattr", "getxattr",
+    "listxattr", "removexattr",
 )  # fmt: skip
-# What they start, or end, knows nothing of our thread.
+# What they start, or end, knows nothing of our thread; a file has the mask of when it is made.
 _LEAVES = (
     "_exit", "abort", "system", "kill", "killpg", "execv", "execve", "posix_spawn", "posix_spawnp",
+    "umask",
 )  # fmt: skip
 _SIGNALS = ("raise_signal", "pthread_kill")
 
@@ -79,7 +81,9 @@ def _by_path(file: UnderWay, *, nearby: bool) -> Callable[[Any], Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if file.is_busy:
                 given = (*args[:2], *kwargs.values())
-                if any(file.touches(value, nearby=nearby) for value in given):
+                if _by_number(original, args, kwargs) or any(
+                    file.touches(value, nearby=nearby) for value in given
+                ):
                     file.finish()
             return original(*args, **kwargs)
 
@@ -89,6 +93,14 @@ def _by_path(file: UnderWay, *, nearby: bool) -> Callable[[Any], Any]:
         return call
 
     return wrap
+
+
+def _by_number(original: Any, args: Any, kwargs: Any) -> bool:
+    """A folder that is given by the number of its open file may be any."""
+    if any(name.endswith("dir_fd") and value is not None for name, value in kwargs.items()):
+        return True
+    lists = getattr(original, "__name__", "") in ("listdir", "scandir")
+    return lists and any(isinstance(value, int) for value in (*args, *kwargs.values()))
 
 
 def _as_static(wrap: Callable[[Any], Any]) -> Callable[[Any], Any]:

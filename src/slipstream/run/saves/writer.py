@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import stat
 import threading
 import time
@@ -14,10 +15,13 @@ import torch
 from slipstream.patches import Patches
 from slipstream.run.loading.depth import available_bytes
 from slipstream.run.saves.ends import Ends
+from slipstream.run.saves.others import Others
 from slipstream.run.saves.snapshot import Buffers, snapshot, tensor_bytes
 from slipstream.run.saves.watch import watch
 
 _ROOM = 3  # times the bytes of a checkpoint that must be free for a copy of it
+_DISK_ROOM = 2  # the same on the disk; the file that is replaced is still there
+_BESIDES = 64 << 20  # what is not tensors, and what others write meanwhile
 
 
 class Refused(Exception):
@@ -44,11 +48,14 @@ class Writer:
         self._remove, self._chmod = os.remove, os.chmod
         self._is_on = True
         self._ends = Ends(self.finish)
+        self._others = Others()
         os.register_at_fork(before=self._before_fork)
 
     def install(self, patches: Patches) -> None:
         """Calls that could see the file wait for it."""
+        self._others.install(patches)
         watch(patches, self)
+        self._ends.install(patches)
 
     def start(self, what: Any, file: Any) -> None:
         """Begin to write; raises the error of an earlier save. Raises `Refused` or `NotPlain`
@@ -58,7 +65,11 @@ class Writer:
         self.raise_error()
         path = os.path.abspath(os.fspath(file))  # noqa: PTH100
         mode = _check_target(path)
-        _check_room(tensor_bytes(what))
+        sizes = tensor_bytes(what)
+        _check_room(sizes)
+        _check_disk(path, sum(sizes.values()))
+        if self._others.live():
+            raise Refused
         folder = str(Path(path).parent / f".{Path(path).name}.slipstream-{os.getpid()}")
         self._make_folder(folder)
         try:
@@ -198,6 +209,17 @@ def _check_room(sizes: dict[torch.device, int]) -> None:
             free = available_bytes()
         if _ROOM * count > free:
             raise Refused
+
+
+def _check_disk(path: str, count: int) -> None:
+    """An error belongs to the save that it happens in: what may not fit is written at once."""
+    folder = os.statvfs(Path(path).parent)
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = folder.f_bavail * folder.f_frsize
+    if limit != resource.RLIM_INFINITY:
+        most = min(most, limit)
+    if _DISK_ROOM * count + _BESIDES > most:
+        raise Refused
 
 
 def _device_mark() -> Any:
