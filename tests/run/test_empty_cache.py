@@ -42,6 +42,13 @@ def test_collections_are_left_out(tmp_path: Path) -> None:
     assert len(names["runs"]) <= 3
 
 
+def test_rings_of_a_step_go_with_it(tmp_path: Path) -> None:
+    garbage = "ring = Ring(9); import weakref; kept.append(weakref.ref(ring)); del ring"
+    script = loop("gc.collect(); alive.append(sum(ring() is not None for ring in kept))", garbage)
+    names, _ = same_losses("kept, alive = [], []\n" + script, tmp_path, "empty-cache")
+    assert names["alive"] == [0] * 12
+
+
 def test_a_result_that_is_used_is_a_result(tmp_path: Path) -> None:
     call = "found.append(gc.collect())"
     names, _ = same_losses(loop(call, "Ring(9)"), tmp_path, "empty-cache")

@@ -1,5 +1,6 @@
 """`with slipstream.faster()`: fixes inside, none behind, and the same numbers."""
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,17 @@ def test_a_file_that_could_not_be_written_is_told(tmp_path: Path) -> None:
     missing = tmp_path / "no" / "such" / "model.pt"
     with pytest.raises(Exception, match="such"), slipstream.faster("async-save"):
         torch.save(torch.zeros(4), missing)
+
+
+def test_a_block_in_a_block_takes_what_is_not_in_place_yet() -> None:
+    expected, before, thresholds = train(), places(), gc.get_threshold()
+    with slipstream.faster("zero-grad", "garbage-pauses") as outer:
+        with slipstream.faster() as inner:
+            assert train() == expected
+        assert train() == expected
+    assert (places(), gc.get_threshold()) == (before, thresholds)
+    assert "grad" not in vars(torch.Tensor)
+    assert outer.outcome is not None and inner.outcome is not None
+    assert {fix.state for fix in outer.outcome.fixes} == {"applied"}
+    states = {fix.name: fix.state for fix in inner.outcome.fixes}
+    assert (states["zero-grad"], states["async-save"]) == ("skipped", "applied")

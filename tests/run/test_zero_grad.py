@@ -121,6 +121,7 @@ LOOKS = {
     "freezes and deletes one": "model.bias.requires_grad_(False); del model.bias.grad",
     "asks below": "kept.append(model.bias._grad.clone())",
     "zeros them twice": "model.zero_grad(set_to_none=False); kept.append(model.bias.grad.clone())",
+    "in inference mode": "with torch.inference_mode(): kept.append(model.weight.grad.clone())",
 }
 
 

@@ -41,12 +41,14 @@ class faster:
         """From here on."""
         from slipstream.run.apply import apply_all
         from slipstream.run.follow import Follower
-        from slipstream.run.speed_up import _unknown_script
+        from slipstream.run.speed_up import in_place, unknown_script
 
         if self._undo:
             raise UsageError("This block is open already: make another with slipstream.faster().")
-        self._situation = _unknown_script()
-        self._undo = apply_all([fix.name for fix in self._fixes], self._situation)
+        self._situation = unknown_script()
+        wanted = [fix.name for fix in self._fixes if fix.name not in in_place]
+        self._undo = apply_all(wanted, self._situation)
+        in_place.update(self._undo)
         self._follower = Follower()
         self._follower.start()
         return self
@@ -56,28 +58,35 @@ class faster:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         """Up to here; raises what a fix could not finish, such as a file that was not written."""
+        from slipstream.run.speed_up import in_place
+
         self._follower.stop()
         failures = []
+        own = list(self._undo)
         while self._undo:
-            _, undo = self._undo.popitem()
+            name, undo = self._undo.popitem()
+            in_place.pop(name, None)
             try:
                 undo()
             except Exception as failure:
                 failures.append(failure)
-        self.outcome = self._outcome()
+        self.outcome = self._outcome(own)
         if failures and error is None:
             raise failures[0]
         for unfinished in failures:
             warnings.warn(f"slipstream: {unfinished}", stacklevel=2)
 
-    def _outcome(self) -> "Outcome":
+    def _outcome(self, own: Sequence[str]) -> "Outcome":
         from slipstream.run.outcome import FixOutcome, Outcome
 
         known = self._situation
         fixes = []
         for fix in self._fixes:
-            fixes.append(FixOutcome(fix.name, fix.kind, "applied", fix.what))
-            fixes[-1].hear(known)
+            if fix.name in own:
+                fixes.append(FixOutcome(fix.name, fix.kind, "applied", fix.what))
+                fixes[-1].hear(known)
+            else:
+                fixes.append(FixOutcome(fix.name, fix.kind, "skipped", "in place already"))
         return Outcome(
             script="with slipstream.faster()", fixes=fixes, checked=_CHECKED, situation=known,
             steps_per_s=self._follower.per_s,

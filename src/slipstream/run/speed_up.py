@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # late when a script runs.
 NOT_HERE = ("kept-memory", "threads", "fused-optimizer", "more-workers")
 
-_in_place: dict[str, Callable[[], None]] = {}
+in_place: dict[str, Callable[[], None]] = {}  # by `speed_up` and by blocks of `faster`
 
 
 def speed_up(*names: str) -> None:
@@ -41,10 +41,10 @@ def speed_up(*names: str) -> None:
         )
     if _is_started_by_another():
         return
-    if not _in_place:
-        atexit.register(_take_away)
-    wanted = [name for name in known if name in names and name not in _in_place]
-    _in_place.update(apply_all(wanted, _unknown_script()))
+    atexit.unregister(_take_away)
+    atexit.register(_take_away)
+    wanted = [name for name in known if name in names and name not in in_place]
+    in_place.update(apply_all(wanted, unknown_script()))
 
 
 def _is_started_by_another() -> bool:
@@ -55,7 +55,7 @@ def _is_started_by_another() -> bool:
     return becomes or multiprocessing.parent_process() is not None
 
 
-def _unknown_script() -> "Situation":
+def unknown_script() -> "Situation":
     """What a diagnosis would be that says nothing."""
     from slipstream.doctor.capture import Capture, Process, StageTimes
     from slipstream.run.fix import Situation
@@ -69,8 +69,8 @@ def _unknown_script() -> "Situation":
 def _take_away() -> None:
     """At the end of the process."""
     failed = False
-    while _in_place:
-        _, undo = _in_place.popitem()
+    while in_place:
+        _, undo = in_place.popitem()
         try:
             undo()
         except Exception:

@@ -1,7 +1,8 @@
-"""`empty-cache`: `torch.cuda.empty_cache()` and `gc.collect()` in the loop are left out.
+"""`empty-cache`: `torch.cuda.empty_cache()` in the loop is left out, `gc.collect()` is a short one.
 
 Both give back memory that the next step asks for again. They are let through as long as they take
 next to none of the run's time, which is how often they are useful, and whenever memory is short.
+Else only what is new is looked through: rings that a step leaves behind go with it, as ever.
 """
 
 import dis
@@ -23,6 +24,7 @@ NAME = "empty-cache"
 RULES = ("empty-cache-in-loop", "forced-garbage-collection")
 SHARE = 0.01  # of the time since the first call
 SHORT = 0.10  # of the memory
+_NEW = 1  # generations of objects that are looked through: what no full collection has seen
 GROWTH = 1.1  # of this process since the latest call that was let through
 
 
@@ -37,17 +39,21 @@ def applies(situation: Situation) -> tuple[bool, str]:
 def apply(situation: Situation) -> Undo:
     """Of calls by the script's own code."""
     patches = Patches()
-    patches.replace(gc, "collect", _Rare(situation, _host_is_short).wrap)
-    patches.replace(torch.cuda, "empty_cache", _Rare(situation, _device_is_short).wrap)
+    collect = gc.collect
+    patches.replace(gc, "collect", _Rare(situation, _host_is_short, lambda: collect(_NEW)).wrap)
+    patches.replace(torch.cuda, "empty_cache", _Rare(situation, _device_is_short, int).wrap)
     return patches.undo
 
 
 class _Rare:
     """Lets a function through when memory is short, or so seldom that it costs nothing."""
 
-    def __init__(self, situation: Situation, is_short: Callable[[int], bool]) -> None:
+    def __init__(
+        self, situation: Situation, is_short: Callable[[int], bool], instead: Callable[[], int]
+    ) -> None:
         self._situation = situation
         self._is_short = is_short
+        self._instead = instead
         self._began: float | None = None
         self._spent = 0.0
         self._memory = 0  # of this process, behind the latest call
@@ -59,7 +65,7 @@ class _Rare:
                 result = original(*args, **kwargs)
                 self._note(began)
                 return result
-            return 0
+            return self._instead()
 
         return call
 

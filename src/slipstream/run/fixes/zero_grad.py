@@ -133,7 +133,8 @@ class _Gradients:
         for reference in owed.values():
             parameter = reference()
             if parameter is not None and _of(parameter) is None:
-                parameter.grad = torch.zeros_like(parameter)
+                with torch.inference_mode(False), torch.no_grad():  # whoever looks
+                    parameter.grad = torch.zeros_like(parameter)
 
     def _let_go(self, thing: Any, *, owed: bool) -> bool:
         """Whether there are some that had to stay, or something to warn of."""
