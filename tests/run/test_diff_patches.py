@@ -223,6 +223,18 @@ def test_parameters_without_gradients_keep_their_zeros(tmp_path: Path) -> None:
     assert "zero_grad()" not in text
 
 
+def test_a_script_that_freezes_later_keeps_its_zeros(tmp_path: Path) -> None:
+    """No trial comes so far: momentum goes on with zeros, and stops without them."""
+    script = _SCRIPT.replace(
+        "    print(evaluate()", "    model[0].requires_grad_(False)\n    print(evaluate()"
+    )
+    situation = known(
+        calls=[call("zero_grad(set_to_none=False)", "zero_grad")], optimizers=[optimizer()]
+    )
+    text = losses_are_kept(tmp_path, patch_of(tmp_path, ["zero-grad"], situation, script))
+    assert '+slipstream.speed_up("zero-grad")\n' in text
+
+
 def test_what_is_not_in_the_users_files_is_left_out(tmp_path: Path) -> None:
     library = Path(sys.modules["torch"].__file__ or "")
     situation = known(optimizers=[optimizer(made_at=f"{library}:1")])

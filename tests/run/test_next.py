@@ -13,8 +13,10 @@ from slipstream.launch import Target
 from slipstream.run.fix import Situation
 from slipstream.run.next import folder_of, next_of, packed_gain
 from slipstream.run.outcome import FixOutcome, Outcome
+from slipstream.run.real import outcome_of
 from slipstream.run.speed import Speed
 from slipstream.run.text import print_outcome
+from slipstream.run.tried import Tried
 from tests.doctor.made_case import made_case
 
 TARGET = Target("my train.py", ("--lr", "1"))
@@ -125,6 +127,25 @@ def test_what_trying_took_is_told() -> None:
     unsure = said(Speed(50.0, 48.0, 0.8, 1.2))
     assert "trying   took 30 s" in unsure and "made up" not in unsure
     assert "could not be told from noise (0.80 to 1.20 x as fast)" in unsure
+
+
+def test_a_speed_with_a_fix_that_the_run_went_without_is_that_of_trials() -> None:
+    situation = Situation({"findings": []}, None)
+    situation.note("parallel-loading", "left alone: batches did not come sooner", left=True)
+    situation.note("async-save", "files that take a moment", left=True)
+    names = ("zero-grad", "parallel-loading", "async-save")
+    fixes = [FixOutcome(name, "E", "applied", "why") for name in names]
+    tried = Tried(seed=1, fixes=fixes, checked="", speed=Speed(50.0, 100.0, 1.8, 2.2), seconds=30.0)
+    tried.left = {"async-save": "files that take a moment"}  # in trials, too
+    outcome = outcome_of(TARGET, tried, situation)
+    assert outcome.missed == ["parallel-loading"] == outcome.as_dict()["missed"]
+    console = Console(record=True, width=160)
+    print_outcome(outcome, console)
+    said = console.export_text()
+    assert (
+        "1 fix applied. Trials were 2.00 x as fast (1.80 to 2.20), with parallel-loading;" in said
+    )
+    assert "made up" not in said
 
 
 FOLDERS: dict[str, tuple[dict[str, int], str | None]] = {

@@ -34,7 +34,7 @@ class Outcome:
     """Of a whole run. `checked` says what was compared, and `speed` is that of the trials; the run
     itself made `steps_per_s`. `next` is what to type now, and `next_why` what for. `situation` is
     what the fixes were chosen by, `rank` the one that speaks, and `others` what other ranks say
-    that went otherwise. Trials took `tried_s`.
+    that went otherwise. Trials took `tried_s`; `missed` are fixes that they had, and not the run.
     """
 
     script: str
@@ -51,6 +51,7 @@ class Outcome:
     rank: int = 0
     others: list[str] = field(default_factory=list)
     tried_s: float = 0.0
+    missed: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -71,6 +72,7 @@ class Outcome:
             "checked": self.checked,
             "before_per_s": speed and speed.before,
             "after_per_s": speed and speed.after,
+            "missed": self.missed,
             "ratio": speed and {"value": speed.ratio, "low": speed.low, "high": speed.high},
             "run_per_s": self.steps_per_s,
             "tried_s": round(self.tried_s, 1),

@@ -38,8 +38,10 @@ def run_for_real(target: Target, folder: Path) -> Outcome:
 def outcome_of(target: Target, tried: Tried, situation: Situation) -> Outcome:
     """What is known when the script has not run, or is over."""
     following: tuple[str | None, str] = (None, "")
-    for outcome in tried.fixes:
-        outcome.hear(situation)
+    applied = [fix for fix in tried.fixes if fix.state == "applied"]
+    for fix in tried.fixes:
+        fix.hear(situation)
+    missed = [fix.name for fix in applied if fix.state != "applied" and fix.name not in tried.left]
     ceiling = situation.report.get("ceiling_ms")
     with contextlib.suppress(Exception):  # advice is no reason to fail
         step = next_of(target, situation, tried.fixes, tried.speed)
@@ -48,7 +50,7 @@ def outcome_of(target: Target, tried: Tried, situation: Situation) -> Outcome:
         script=str(target), fixes=tried.fixes, checked=tried.checked, speed=tried.speed,
         ceiling_per_s=1000 / ceiling if ceiling else None, warnings=tried.warnings,
         next=following[0], next_why=following[1], situation=situation, rank=tried.rank,
-        tried_s=tried.seconds,
+        tried_s=tried.seconds, missed=missed,
     )  # fmt: skip
 
 

@@ -66,7 +66,8 @@ def _rows(fixes: list[FixOutcome]) -> list[tuple[str, str, str, str]]:
 
 def _made_up(outcome: Outcome) -> str:
     speed = outcome.speed
-    if speed is None or speed.low <= 1 or not any(f.state == "applied" for f in outcome.fixes):
+    has_none = not any(fix.state == "applied" for fix in outcome.fixes)
+    if speed is None or speed.low <= 1 or has_none or outcome.missed:
         return ""
     steps = outcome.tried_s / (1 / speed.before - 1 / speed.after)
     return f", made up for after about {steps:,.0f} steps"
@@ -78,6 +79,12 @@ def _headline(outcome: Outcome) -> str:
     fixes = f"{count} fix{'' if count == 1 else 'es'} applied"
     if not count:
         return "No fix was applied."
+    if outcome.missed and speed is not None:
+        without = " and ".join(outcome.missed)
+        return (
+            f"{fixes}. Trials were {speed.ratio:.2f} x as fast ({speed.low:.2f} to"
+            f" {speed.high:.2f}), with {without}; the run went without."
+        )
     if speed is None:
         return f"{fixes}; too few steps to measure what they bring."
     if speed.low < 1:

@@ -1,6 +1,7 @@
 """Fixes that are a change of single calls in the loop."""
 
 import ast
+import re
 from types import CodeType
 from typing import Any
 
@@ -23,6 +24,7 @@ from slipstream.run.fixes.fused_optimizer import best_way
 Changes = list[Edit | TopLine]
 _FUSED = ("SGD", "Adam", "AdamW")
 _FILLED = "zero_grad(set_to_none=False)"
+_CHOICE = re.compile(r"requires_grad|\binputs\s*=")
 
 
 def fused_optimizer(space: Workspace, situation: Situation) -> Changes:
@@ -59,6 +61,8 @@ def zero_grad(space: Workspace, situation: Situation) -> Changes:
     """
     if any(entry.get("without_grad") for entry in situation.capture.optimizers):
         raise NoEdit("some parameters get no gradient, and need their zeros")
+    if _chooses_parameters(space):
+        raise NoEdit("the script chooses what learns, and what does not may need its zeros")
     changes: Changes = []
     for call in situation.capture.calls:
         if call.what == _FILLED:
@@ -66,6 +70,12 @@ def zero_grad(space: Workspace, situation: Situation) -> Changes:
             for node in calls_at(source, line, lambda node: called_name(node) == "zero_grad"):
                 changes.append(_without_arguments(source, node))
     return _once(changes)
+
+
+def _chooses_parameters(space: Workspace) -> bool:
+    """Whether a parameter may stop learning later than anybody has looked."""
+    files = space.main().path.parent.glob("*.py")
+    return any(_CHOICE.search(file.read_text(errors="replace")) for file in files)
 
 
 def _without_arguments(source: Source, call: ast.Call) -> Edit:
