@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from slipstream.run.fixes import fast_loader
+from slipstream.run.loading.conversions import Refused
 from slipstream.run.loading.getters import rows_of
 from slipstream.run.loading.rows import RowsFetcher, way_to_rows
 from tests.run.test_fast_loader import epochs, flat, run, situation
@@ -47,6 +48,47 @@ class Single(Rows):
         return self.x[index]
 
 
+class Kaggle(Rows):
+    def __getitem__(self, index: Any) -> Any:
+        """As many notebooks have it."""
+        if torch.is_tensor(index):
+            index = index.tolist()
+        dct = {
+            "x": torch.tensor(self.x[index, :], dtype=torch.float),
+            "y": torch.tensor(self.y[index], dtype=torch.float),
+        }
+        return dct  # noqa: RET504
+
+
+class FromArrays(Rows):
+    def __getitem__(self, index: int) -> Any:
+        x, y = torch.from_numpy(self.x[index]).float(), int(self.y[index])
+        return x, y
+
+
+class Classes(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return torch.FloatTensor(self.x[index]), torch.as_tensor(self.y[index], dtype=torch.long)
+
+
+class Casts(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return (
+            self.x[index].astype(np.float32),
+            self.x[index].astype("float64"),
+            float(self.y[index]),
+        )
+
+
+class Tensors(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return self.x[index].to(torch.float64), self.y[index].long(), self.y[index].item()
+
+
+def arrays(kind: type[Rows], x: str = "f8", y: str = "i8") -> Rows:
+    return kind((X.numpy() % 200 / 7).astype(x), Y.numpy().astype(y))
+
+
 def numpy_rows(kind: str) -> Rows:
     return Rows((X.numpy() % 200).astype(kind), Y.numpy().astype(kind))
 
@@ -59,6 +101,12 @@ FOUND: list[tuple[str, Callable[[], Any]]] = [
     ("dict", InDict),
     ("steps", InSteps),
     ("single", Single),
+    ("kaggle", lambda: arrays(Kaggle)),
+    ("kaggle, floats", lambda: arrays(Kaggle, "f4", "f8")),
+    ("from arrays", lambda: arrays(FromArrays)),
+    ("classes", lambda: arrays(Classes)),
+    ("casts", lambda: arrays(Casts, "f8", "f4")),
+    ("casts of tensors", Tensors),
     *((kind, lambda kind=kind: numpy_rows(kind)) for kind in ("f4", "f8", "f2", "u1", "i4", "?")),
 ]
 
@@ -89,6 +137,31 @@ def check(make: Callable[[], Any], *, is_found: bool, **arguments: Any) -> None:
 @pytest.mark.parametrize("make", [make for _, make in FOUND], ids=[name for name, _ in FOUND])
 def test_rows_are_gathered(make: Callable[[], Any]) -> None:
     check(make, is_found=True)
+
+
+def test_arrays_of_another_kind_are_compared_again() -> None:
+    data: Any = arrays(Kaggle)
+    fetcher = RowsFetcher(data, True, default_collate, False)
+    rows = list(range(8))
+    first = fetcher.fetch(rows)
+    data.x = torch.zeros(COUNT, 2, 3)  # of which torch.tensor warns
+    with pytest.warns(UserWarning, match="copy construct"):
+        second = fetcher.fetch(rows)
+    assert first["x"].any() and not second["x"].any()
+
+
+def test_floats_are_not_rounded_to_whole_numbers() -> None:
+    """What does not fit may become something else in a loop than by itself."""
+    way = way_to_rows(arrays(Rounds))
+    assert way is not None
+    with pytest.raises(Refused):
+        way.gather(list(range(8)))
+
+
+def test_what_torch_is_called_must_be_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert way_to_rows(arrays(Kaggle)) is not None
+    monkeypatch.setitem(globals(), "torch", None)
+    assert way_to_rows(arrays(Kaggle)) is None
 
 
 def test_rows_are_gathered_in_workers() -> None:
@@ -128,8 +201,25 @@ class Watching(Rows):
         return object.__getattribute__(self, name)
 
 
+class Rounds(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(self.x[index], dtype=torch.long), self.y[index]
+
+
+class Grey(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(self.x[index] / 255), self.y[index]
+
+
+class Cut(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(self.x[index, 1:]), self.y[index]
+
+
 OTHERS: list[tuple[str, Callable[[], Any]]] = [
     ("transform", Transforming),
+    ("divided", lambda: arrays(Grey)),
+    ("a part", lambda: arrays(Cut)),
     ("shifted", Shifted),
     ("random", Random),
     ("property", Property),

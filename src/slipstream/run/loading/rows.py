@@ -14,6 +14,7 @@ from torch.utils.data._utils.collate import (
 )
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
+from slipstream.run.loading.conversions import ARRAY, TENSOR, Refused, are_known, converted
 from slipstream.run.loading.digest import digest
 from slipstream.run.loading.getters import Parts, Row, rows_of
 from slipstream.run.loading.slot_queue import SlotCollating
@@ -39,7 +40,7 @@ class RowsFetcher(_MapDatasetFetcher):
         super().__init__(*args)
         self._say = say
         self._way = way_to_rows(self.dataset)
-        self._is_proved = False
+        self._proved_for: Any = None  # kinds of arrays
         self._refusals = 0
 
     def fetch(self, possibly_batched_index: Any) -> Any:
@@ -49,17 +50,18 @@ class RowsFetcher(_MapDatasetFetcher):
             return self._fetch_usually(index)
         try:
             batch = self._way.gather(index)
+            kinds = self._way.kinds()
         except Exception:
             self._refusals += 1
             if self._refusals >= _MOST_REFUSALS:
                 self._way = None
             return self._fetch_usually(index)
-        if self._is_proved:
+        if self._proved_for == kinds:
             return batch
         # Nothing is drawn and nothing changed by looking rows up: once more does no harm.
         usual = self._fetch_usually(index)
-        self._is_proved = digest(batch) == digest(usual)
-        if self._is_proved:
+        if digest(batch) == digest(usual):
+            self._proved_for = kinds
             self._say()
         else:
             self._way = None
@@ -67,10 +69,6 @@ class RowsFetcher(_MapDatasetFetcher):
 
     def _fetch_usually(self, index: Any) -> Any:
         return super().fetch(index)  # type: ignore[no-untyped-call]
-
-
-class _Refused(Exception):
-    """Not rows of plain arrays, or not plain numbers."""
 
 
 class _Way:
@@ -85,17 +83,24 @@ class _Way:
         for subset in self._subsets:
             index = [subset.indices[one] for one in index]
         if set(map(type, index)) != {int}:
-            raise _Refused
+            raise Refused
         rows = torch.tensor(index)
         if self._form is None:
-            return [_take(tensor, rows) for tensor in self._dataset.tensors]
+            return [_take_tensor(tensor, rows) for tensor in self._dataset.tensors]
         if type(self._dataset).__getitem__ is not self._getter:
-            raise _Refused
+            raise Refused
         return self._collate(self._form, rows)
+
+    def kinds(self) -> list[Any]:
+        """Of what is looked up: with others, a conversion may be another."""
+        if self._form is None:
+            return [tensor.dtype for tensor in self._dataset.tensors]
+        sources = (vars(self._dataset)[name] for name in _names(self._form))
+        return [(type(source), source.dtype, source.ndim) for source in sources]
 
     def _collate(self, form: Row | Parts, rows: torch.Tensor) -> Any:
         if isinstance(form, Row):
-            return _take(vars(self._dataset)[form.name], rows)
+            return _take(vars(self._dataset)[form.name], rows, form)
         items = [self._collate(item, rows) for item in form.items]
         return dict(zip(form.keys, items, strict=True)) if form.kind is dict else items
 
@@ -113,8 +118,11 @@ def way_to_rows(dataset: Any) -> _Way | None:
         return _Way(dataset, subsets, None)
     if hasattr(dataset, "__getitems__") or kind.__getattribute__ is not object.__getattribute__:
         return None
-    form = rows_of(getattr(kind, "__getitem__", None))
+    getter: Any = getattr(kind, "__getitem__", None)
+    form = rows_of(getter)
     if form is None or any(hasattr(kind, name) for name in _names(form)):
+        return None
+    if not are_known(form, getter.__globals__):
         return None
     return _Way(dataset, subsets, form)
 
@@ -125,26 +133,34 @@ def _names(form: Row | Parts) -> list[str]:
     return [name for item in form.items for name in _names(item)]
 
 
-def _take(source: Any, rows: torch.Tensor) -> torch.Tensor:
+def _take(source: Any, rows: torch.Tensor, form: Row) -> torch.Tensor:
     if type(source) is torch.Tensor:
-        return _take_tensor(source, rows)
-    if type(source) is not np.ndarray or source.dtype not in _NUMPY:
-        raise _Refused
-    if source.ndim == 0 or not (source.flags.c_contiguous and source.flags.writeable):
-        raise _Refused
-    found = _take_tensor(torch.from_numpy(source), rows)
-    # Numbers by themselves become what torch reads them as.
-    return found if source.ndim > 1 else found.to(torch.as_tensor([source[0]]).dtype)
+        found, kind = _take_tensor(source, rows), TENSOR
+    else:
+        if type(source) is not np.ndarray or source.dtype not in _NUMPY:
+            raise Refused
+        if source.ndim == 0 or not (source.flags.c_contiguous and source.flags.writeable):
+            raise Refused
+        found, kind = _take_tensor(torch.from_numpy(source), rows), ARRAY
+    if form.dims > source.ndim:
+        raise Refused
+    found, kind = converted(found, form.turns, kind, source.ndim)
+    if kind == ARRAY and source.ndim == 1:
+        if form.turns:
+            raise Refused
+        # Numbers by themselves become what torch reads them as.
+        found = found.to(torch.as_tensor([source[0]]).dtype)
+    return found
 
 
 def _take_tensor(source: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     is_plain = source.layout is torch.strided and source.device.type == "cpu"
     if not is_plain or source.requires_grad or source.dtype not in _DTYPES:
-        raise _Refused
+        raise Refused
     if source.ndim == 0 or not source.is_contiguous() or source.is_conj() or source.is_neg():
-        raise _Refused
+        raise Refused
     if source.nbytes > _SMALL_BYTES * len(source):
-        raise _Refused
+        raise Refused
     return source.index_select(0, rows)
 
 
