@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from slipstream.doctor.record.batches import is_dense
@@ -79,6 +79,8 @@ class ModelFacts:
                 facts["exchanges_ns"] += _exchange_ns(module)
         if mode["calls"] == _LOOKED_AT and number in self._held:
             self.given[number, name] = _without_graph(args), _without_graph(kwargs)
+            leaves = tree_leaves((args, kwargs))
+            mode["input_learns"] = any(getattr(leaf, "requires_grad", False) for leaf in leaves)
             self.depths[number, name] = users_depth()
         return number
 

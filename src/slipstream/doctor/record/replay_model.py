@@ -47,6 +47,8 @@ def _suspects(hooks: "LoopHooks") -> Iterator[_Entry]:
         given = hooks.models.given.get((number, mode_name(False, True)))
         if given is not None:
             yield _with_gradient(number, module, given)
+            if _only_teaches(module, facts, hooks):
+                yield _without_learning(number, module, given)
         trained = hooks.models.given.get((number, mode_name(True, True)))
         if trained is not None and facts.get("with_gradient"):
             yield from _trained(number, module, trained, hooks)
@@ -114,6 +116,29 @@ def _with_gradient(number: int, module: Any, given: Any) -> _Entry:
             return model(*args, **kwargs)
 
     return "inference-mode", now, then, {"model": number}
+
+
+def _only_teaches(module: Any, facts: dict[str, Any], hooks: "LoopHooks") -> bool:
+    """Whether it is always in evaluation, gets gradients, and no optimizer has any of it. Where an
+    input learns, its gradients go on to that.
+    """
+    mode = mode_name(False, True)
+    is_evaluated = set(facts["modes"]) == {mode} and not facts["modes"][mode]["input_learns"]
+    learns = {name for name, p in module.named_parameters() if p.requires_grad}
+    return bool(
+        is_evaluated and facts.get("with_gradient") and _not_in_optimizers(module, hooks) == learns
+    )
+
+
+def _without_learning(number: int, module: Any, given: Any) -> _Entry:
+    model = copy.deepcopy(module).eval()
+    args, kwargs = given
+
+    def then() -> object:
+        with torch.no_grad():
+            return model(*args, **kwargs)
+
+    return "only-teaches", training_pass(model, given), then, {"model": number}
 
 
 def _trained(number: int, module: Any, given: Any, hooks: "LoopHooks") -> Iterator[_Entry]:
@@ -297,13 +322,16 @@ def _to_plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _unasked(module: Any, hooks: "LoopHooks") -> set[str]:
     """Parameters that get gradients, and that no optimizer changes."""
+    unasked = _not_in_optimizers(module, hooks)
+    # A model of which an optimizer has nothing at all may be another's copy or a critic.
+    return unasked if len(unasked) < sum(p.requires_grad for p in module.parameters()) else set()
+
+
+def _not_in_optimizers(module: Any, hooks: "LoopHooks") -> set[str]:
     asked = {
         id(p) for o in hooks.held_optimizers.values() for g in o.param_groups for p in g["params"]
     }
-    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    unasked = {name for name, p in named.items() if id(p) not in asked}
-    # A model of which an optimizer has nothing at all may be another's copy or a critic.
-    return unasked if len(unasked) < len(named) else set()
+    return {n for n, p in module.named_parameters() if p.requires_grad and id(p) not in asked}
 
 
 def fold(model: Any, pairs: list[tuple[str, str]]) -> Any:

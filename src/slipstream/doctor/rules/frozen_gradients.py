@@ -3,7 +3,7 @@
 from slipstream.doctor.finding import Finding
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.passes import facts_of, learning_ms
-from slipstream.doctor.rules.replayed import compared
+from slipstream.doctor.rules.replayed import compare, compared, replays
 
 NAME = "frozen-gradients"
 HEALTHY = "every gradient that is computed is used"
@@ -11,6 +11,10 @@ HEALTHY = "every gradient that is computed is used"
 
 def find(case: Case) -> list[Finding]:
     """Measured with these parameters frozen."""
+    return [*_of_parts(case), *_of_teachers(case)]
+
+
+def _of_parts(case: Case) -> list[Finding]:
     gain = compared(case, "frozen", learning_ms(case))
     if gain is None or not gain.is_sure or not case.matters(gain.cost_ms):
         return []
@@ -31,3 +35,29 @@ def find(case: Case) -> list[Finding]:
             gain=gain.gain,
         )
     ]
+
+
+def _of_teachers(case: Case) -> list[Finding]:
+    """Models that are only asked, never trained, whose answers the loss is made of."""
+    found = []
+    for replay in replays(case, "only-teaches"):
+        gain = compare(replay)
+        if not gain.is_sure or not case.matters(gain.cost_ms):
+            continue
+        facts = facts_of(case, replay["model"])
+        found.append(
+            Finding(
+                rule=NAME,
+                title=(
+                    f"{facts.get('class', 'A model')} is in no optimizer, and gets gradients all"
+                    f" the same: {gain.cost_ms:.1f} ms of a step, and the memory of its"
+                    " activations."
+                ),
+                where=facts.get("modes", {}).get("eval", {}).get("where"),
+                cost_ms=gain.cost_ms,
+                fix="with torch.no_grad(): around the calls of what only teaches.",
+                fix_class="E",
+                gain=gain.gain,
+            )
+        )
+    return found
