@@ -9,6 +9,7 @@ from slipstream.launch import Target
 from slipstream.run import trials
 from slipstream.run.apply import FIXES
 from slipstream.run.choose import Wish
+from slipstream.run.outcome import FixOutcome
 from slipstream.run.ranks import Ranks
 from slipstream.run.trace import Trace
 from slipstream.run.trial import Trial
@@ -51,6 +52,46 @@ def test_later_trials_are_judged_like_the_first(
     found = tried._judge(["some-fix"])[1]
     assert found is None if fault is None else fault in str(found)
     assert next(fixed, None) is None
+
+
+def slow_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> tuple[trials.Trials, list[Any]]:
+    """Trials of which patience is over at once."""
+    made: list[Any] = []
+
+    def try_out(target: Any, *, fixes: Any = (), **options: Any) -> Trial:
+        made.append(fixes)
+        return trial(0.13 if fixes else 0.1)
+
+    monkeypatch.setattr(trials, "try_out", try_out)
+    monkeypatch.setattr(trials, "_EXACT_PATIENCE", (0.0, 0))
+    monkeypatch.setattr(trials, "_NUMERIC_PATIENCE", (0.0, 0))
+    tried = trials.Trials(Target("train.py"), Wish(), 0, tmp_path, lambda line: None, Ranks())
+    tried._tried.fixes = [FixOutcome(fix.name, fix.kind, "skipped", "") for fix in FIXES]
+    return tried, made
+
+
+def test_a_culprit_is_not_looked_for_without_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    tried, made = slow_trials(monkeypatch, tmp_path)
+    exact = [fix for fix in FIXES if fix.kind == "E"][:4]
+    names = [fix.name for fix in exact]
+    assert tried._proved(exact) == []
+    assert made == [(), tuple(names)]
+    undone = {fix.name: fix.why for fix in tried._tried.fixes if fix.state == "undone"}
+    assert sorted(undone) == sorted(names)
+    assert all(why.startswith("slower: 0.77 x; which of them it is was") for why in undone.values())
+
+
+def test_numeric_fixes_are_not_tried_without_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    tried, made = slow_trials(monkeypatch, tmp_path)
+    numeric = [fix for fix in FIXES if fix.kind == "N"]
+    assert tried._proved_in_band(numeric, []) == []
+    assert set(made) == {()}  # those of the band
+    why = {fix.why for fix in tried._tried.fixes if fix.kind == "N"}
+    assert why == {"not tried: other trials took too long; --only tries it alone"}
 
 
 class Nobody:

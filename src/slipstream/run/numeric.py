@@ -31,6 +31,7 @@ GETS_READY = ("compile", "cudnn-benchmark")
 _GETTING_READY = 10.0  # times the median of steps
 _PAIRS, _MOST_PAIRS = 2, 4
 _PROMISING = 1.03
+_NO_TIME = "not tried: other trials took too long; --only tries it alone"
 _TOO_SHORT = "too few steps to tell whether it is faster"
 Say = Callable[[str], None]
 TryOut = Callable[..., Trial]
@@ -70,22 +71,23 @@ class _Timed:
 def prove(
     target: Target, seed: int, exact: tuple[str, ...], candidates: Sequence[Fix], known: Path,
     say: Say = lambda line: None, try_out: TryOut = try_out,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Proof:  # fmt: skip
     """Try the candidates in this order; `exact` are names of fixes that are applied anyway, and
-    `known` is the folder with the diagnosis.
+    `known` is the folder with the diagnosis. Once it `is_late`, no more are tried.
     """
     if not candidates:
         return Proof([])
-    return _Prover(target, seed, exact, known, say, try_out).prove(candidates)
+    return _Prover(target, seed, exact, known, say, try_out, is_late).prove(candidates)
 
 
 class _Prover:
     def __init__(
         self, target: Target, seed: int, exact: tuple[str, ...], known: Path, say: Say,
-        try_out: TryOut,
+        try_out: TryOut, is_late: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._target, self._seed, self._known = target, seed, known
-        self._say, self._try_out = say, try_out
+        self._say, self._try_out, self._is_late = say, try_out, is_late
         self._names = exact
         self._band: Band | None = None
         self._why_no_band = ""
@@ -99,6 +101,9 @@ class _Prover:
         for fix in candidates:
             if self._band is None and not _compares_itself(fix):
                 outcomes.append(_undone(fix, self._why_no_band))
+                continue
+            if self._is_late():
+                outcomes.append(FixOutcome(fix.name, fix.kind, "skipped", _NO_TIME))
                 continue
             outcome, with_it = self._judge(fix)
             if outcome.state == "applied":
@@ -149,7 +154,8 @@ class _Prover:
                 return _undone(fix, f"{_shown(speed)}: no gain"), []
             if len(with_it) >= _PAIRS and speed.low > FASTER:
                 break
-            if len(with_it) >= (_MOST_PAIRS if speed.ratio >= _PROMISING else _PAIRS):
+            most = _MOST_PAIRS if speed.ratio >= _PROMISING and not self._is_late() else _PAIRS
+            if len(with_it) >= most:
                 return _undone(fix, f"{_shown(speed)}: no gain that is sure"), []
             self._say(f"{_shown(speed)} so far; once more without {fix.name}, and with it …")
             self._latest = self._try(self._names)

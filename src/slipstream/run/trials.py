@@ -1,5 +1,6 @@
 """All that is tried before a script runs: its diagnosis, and the fixes that pass."""
 
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from slipstream.run.choose import Wish, choose
 from slipstream.run.fix import Fix, Situation
 from slipstream.run.numeric import DRAWS_OTHERS, prove
 from slipstream.run.outcome import FixOutcome
+from slipstream.run.patience import Patience
 from slipstream.run.ranks import Ranks
 from slipstream.run.situation import diagnosed
 from slipstream.run.speed import Speed, compare_speed, speed_of, steady_seconds
@@ -27,6 +29,10 @@ _SLOWER, _NO_FASTER = 0.99, 1.01  # at its median, and at most
 _UNSURE = 0.98  # at its median: looked at once more, as chance may hide that it is slower
 _MOST_PAIRS = 3  # of trials without and with fixes
 _MOST_RUNS = 3  # of the script as it is, where these differ
+# Seconds, or times the longest trial, after which it is no longer looked for the fix that is at
+# fault, and after which no numeric fix is tried.
+_EXACT_PATIENCE, _NUMERIC_PATIENCE = (120.0, 8), (300.0, 20)
+_NO_TIME = "which of them it is was not looked for: trials took too long"
 _DOES_MORE = {"foreach-optimizer": "fused-optimizer"}
 _NO_STEP = "no training step was seen, so nothing is applied"
 Say = Callable[[str], None]
@@ -49,6 +55,7 @@ class Trials:
         self._steps = STEPS
         self._runs: list[Trial] = []  # of the script as it is
         self._others = Others()
+        self._patience = Patience(*_EXACT_PATIENCE)
 
     def run(self) -> tuple[Tried, Situation]:
         """Returns what is to be applied, and what the fixes were chosen by."""
@@ -107,6 +114,7 @@ class Trials:
             return taken
         self._say("timing it as it is …")
         self._others = Others()
+        self._patience = Patience(*_EXACT_PATIENCE)
         self._run_as_it_is()
         while taken:
             self._say(f"trying {', '.join(fix.name for fix in taken)} …")
@@ -156,7 +164,7 @@ class Trials:
             if self._any(fault is not None):
                 break
             fault = self._is_slower(fixed)
-            if not self._any(fault is not None or self._looks_slower(fixed)):
+            if not self._any(fault is not None or self._looks_slower(fixed)) or self._is_late():
                 break
         faults = self._ranks.all(fault)
         for rank, found in enumerate(faults):
@@ -244,11 +252,19 @@ class Trials:
     def _any(self, is_so: bool) -> bool:
         return any(self._ranks.all(is_so))
 
+    def _is_late(self) -> bool:
+        return self._any(self._patience.is_over)
+
     def _without_culprit(self, taken: list[Fix], fault: str) -> list[Fix]:
-        """All but the first that is at fault by itself; if none is, all but the last."""
+        """All but the first that is at fault by itself; if none is, all but the last. None where
+        that takes too long to find out.
+        """
         culprit = taken[-1]
         if len(taken) > 1:
             for fix in taken:
+                if self._is_late():
+                    self._undo(taken, f"{fault}; {_NO_TIME}")
+                    return []
                 _, alone = self._judge([fix.name])
                 if alone is not None:
                     culprit, fault = fix, alone
@@ -256,18 +272,24 @@ class Trials:
             else:
                 others = ", ".join(fix.name for fix in taken[:-1])
                 fault = f"together with {others}, none of which is at fault alone: {fault}"
-        for outcome in self._tried.fixes:
-            if outcome.name == culprit.name:
-                outcome.state, outcome.why = "undone", fault
+        self._undo([culprit], fault)
         return [fix for fix in taken if fix is not culprit]
+
+    def _undo(self, fixes: list[Fix], why: str) -> None:
+        names = {fix.name for fix in fixes}
+        for outcome in self._tried.fixes:
+            if outcome.name in names:
+                outcome.state, outcome.why = "undone", why
 
     def _proved_in_band(self, candidates: list[Fix], exact: list[Fix]) -> list[Fix]:
         """Those that are faster and whose losses stay among those of the script's own runs."""
         names = tuple(fix.name for fix in exact)
         tried = self._tried
+        self._patience = Patience(*_NUMERIC_PATIENCE)
         proof = prove(
-            self._target, tried.seed, names, candidates, self._place, self._say, self._try_as_first
-        )
+            self._target, tried.seed, names, candidates, self._place, self._say, self._try_as_first,
+            self._is_late,
+        )  # fmt: skip
         said = {outcome.name: outcome for outcome in proof.outcomes}
         tried.fixes = [said.get(outcome.name, outcome) for outcome in tried.fixes]
         kept = [fix for fix in candidates if fix.name in proof.kept]
@@ -288,14 +310,19 @@ class Trials:
         return kept
 
     def _try(self, names: Iterable[str]) -> Trial:
-        return try_out(
-            self._target, seed=self._tried.seed, fixes=tuple(names), known=self._place,
-            steps=self._steps, ranks=self._ranks,
-        )  # fmt: skip
+        return self._timed(
+            self._target, seed=self._tried.seed, fixes=tuple(names), known=self._place
+        )
+
+    def _timed(self, target: Target, **options: Any) -> Trial:
+        began = time.monotonic()
+        trial = try_out(target, **options, steps=self._steps, ranks=self._ranks)
+        self._patience.note(time.monotonic() - began)
+        return trial
 
     def _try_as_first(self, target: Target, **options: Any) -> Trial:
         """A trial with what the first rank saw in it, so that all ranks conclude the same."""
-        trial = try_out(target, **options, steps=self._steps, ranks=self._ranks)
+        trial = self._timed(target, **options)
         if self._ranks.world == 1 or trial.trace is None:
             return trial
         seen = self._ranks.first({**vars(trial.trace)})
