@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from slipstream.doctor.capture import Process
+from slipstream.doctor.capture import BACKWARD, OPTIMIZER, Process, Span
 from slipstream.doctor.rules.case import Case
 from slipstream.launch import Target
 from slipstream.run.fix import Situation
@@ -146,6 +146,17 @@ def test_a_speed_with_a_fix_that_the_run_went_without_is_that_of_trials() -> Non
         "1 fix applied. Trials were 2.00 x as fast (1.80 to 2.20), with parallel-loading;" in said
     )
     assert "made up" not in said
+
+
+@pytest.mark.parametrize(("backward", "ceiling"), [(20, 100.0), (40, None)])
+def test_a_ceiling_is_one_of_the_steps_that_are_counted(
+    backward: int, ceiling: float | None
+) -> None:
+    """The doctor's step is a batch, also where gradients of several are summed up."""
+    capture = made_case(wait_ms=1.0).capture
+    capture.spans = [Span(BACKWARD, 0, 1)] * backward + [Span(OPTIMIZER, 0, 1)] * 20
+    situation = Situation({"findings": [], "ceiling_ms": 10.0}, capture)
+    assert outcome_of(TARGET, Tried(seed=1), situation).ceiling_per_s == ceiling
 
 
 FOLDERS: dict[str, tuple[dict[str, int], str | None]] = {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 
+from slipstream.doctor.capture import BACKWARD, OPTIMIZER
 from slipstream.launch import Target, run_target
 from slipstream.run.apply import apply_all
 from slipstream.run.check import Difference, Reference
@@ -19,7 +20,10 @@ from slipstream.run.tried import Tried, load_tried
 PLACE = "slipstream-run-"
 # A device may add in another order in one run of some: trials that were equal do not exclude it.
 _NEAR_ON_DEVICE = 1e-3
+_SEVERAL = 1.9  # backward passes for a step of an optimizer: gradients are summed up
 _IDLE = "there was nothing to do for it in this run"
+_AHEAD = "parallel-loading"
+_IN_OTHERS = f"the processes of {_AHEAD} make the batches"
 # These note all that they do.
 _TELLING = (
     "fast-loader", "shared-lists", "device-prefetch", "inference-mode", "contiguous-inputs",
@@ -42,7 +46,7 @@ def outcome_of(target: Target, tried: Tried, situation: Situation) -> Outcome:
     for fix in tried.fixes:
         fix.hear(situation)
     missed = [fix.name for fix in applied if fix.state != "applied" and fix.name not in tried.left]
-    ceiling = situation.report.get("ceiling_ms")
+    ceiling = None if _accumulates(situation) else situation.report.get("ceiling_ms")
     with contextlib.suppress(Exception):  # advice is no reason to fail
         step = next_of(target, situation, tried.fixes, tried.speed)
         following = (step.command, step.why)
@@ -52,6 +56,12 @@ def outcome_of(target: Target, tried: Tried, situation: Situation) -> Outcome:
         next=following[0], next_why=following[1], situation=situation, rank=tried.rank,
         tried_s=tried.seconds, missed=missed,
     )  # fmt: skip
+
+
+def _accumulates(situation: Situation) -> bool:
+    """Whether a step of the optimizer, which is what is counted here, takes several batches."""
+    kinds = [span.kind for span in situation.capture.spans] if situation.capture else []
+    return kinds.count(BACKWARD) >= _SEVERAL * kinds.count(OPTIMIZER) > 0
 
 
 class _Real:
@@ -80,7 +90,10 @@ class _Real:
         """Fixes that had nothing to do did nothing."""
         for fix in self._tried.fixes:
             if fix.state == "applied" and fix.name in set(_TELLING) - set(self._situation.notes):
-                fix.state, fix.why = "skipped", _IDLE
+                known = self._situation
+                is_ahead = _AHEAD in known.notes and not known.did_nothing(_AHEAD)
+                is_elsewhere = fix.name == "fast-loader" and is_ahead
+                fix.state, fix.why = "skipped", _IN_OTHERS if is_elsewhere else _IDLE
 
     def _hear_others(self, outcome: Outcome) -> None:
         """What went otherwise for other ranks: the first waits a moment for them."""

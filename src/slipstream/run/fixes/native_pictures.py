@@ -35,9 +35,8 @@ def apply(situation: Situation) -> Undo:
         undo()
         by_engine, by_pillow = counts.total()
         if by_engine or by_pillow:
-            situation.note(
-                NAME, f"{by_engine:,} pictures by the engine, {by_pillow:,} left to Pillow"
-            )
+            line = f"{by_engine:,} pictures by the engine, {by_pillow:,} left to Pillow"
+            situation.note(NAME, line, left=not by_engine)
 
     return undo_and_tell
 
