@@ -119,11 +119,12 @@ def test_what_trying_took_is_told() -> None:
     def said(speed: Speed) -> str:
         fixes = [FixOutcome("zero-grad", "E", "applied", "why")]
         console = Console(record=True, width=120)
-        print_outcome(Outcome("train.py", fixes, "", speed=speed, tried_s=30.0), console)
+        outcome = Outcome("train.py", fixes, "", speed=speed, tried_s=30.0, steps=69)
+        print_outcome(outcome, console)
         return console.export_text()
 
     faster = said(Speed(50.0, 100.0, 1.8, 2.2))
-    assert "trying   took 30 s, made up for after about 3,000 steps" in faster
+    assert "trying   took 30 s, made up for after about 3,000 steps; this run had 69" in faster
     unsure = said(Speed(50.0, 48.0, 0.8, 1.2))
     assert "trying   took 30 s" in unsure and "made up" not in unsure
     assert "could not be told from noise (0.80 to 1.20 x as fast)" in unsure

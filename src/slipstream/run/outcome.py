@@ -32,9 +32,10 @@ class FixOutcome:
 @dataclass
 class Outcome:
     """Of a whole run. `checked` says what was compared, and `speed` is that of the trials; the run
-    itself made `steps_per_s`. `next` is what to type now, and `next_why` what for. `situation` is
-    what the fixes were chosen by, `rank` the one that speaks, and `others` what other ranks say
-    that went otherwise. Trials took `tried_s`; `missed` are fixes that they had, and not the run.
+    itself made `steps`, and `steps_per_s`. `next` is what to type now, and `next_why` what for.
+    `situation` is what the fixes were chosen by, `rank` the one that speaks, and `others` what
+    other ranks say that went otherwise. Trials took `tried_s`; `missed` are fixes that they had,
+    and not the run.
     """
 
     script: str
@@ -42,6 +43,7 @@ class Outcome:
     checked: str
     speed: Speed | None = None
     steps_per_s: float | None = None
+    steps: int | None = None
     ceiling_per_s: float | None = None
     warnings: list[str] = field(default_factory=list)
     exit_code: int = 0

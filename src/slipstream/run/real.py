@@ -82,7 +82,7 @@ class _Real:
         self._note_idle()
         outcome = outcome_of(self._target, tried, self._situation)
         outcome.exit_code = ran.exit_code or int(self._failed_to_undo)
-        outcome.steps_per_s = follower.per_s
+        outcome.steps, outcome.steps_per_s = follower.steps, follower.per_s
         self._hear_others(outcome)
         return outcome
 

@@ -70,7 +70,8 @@ def _made_up(outcome: Outcome) -> str:
     if speed is None or speed.low <= 1 or has_none or outcome.missed:
         return ""
     steps = outcome.tried_s / (1 / speed.before - 1 / speed.after)
-    return f", made up for after about {steps:,.0f} steps"
+    had = "" if outcome.steps is None else f"; this run had {outcome.steps:,}"
+    return f", made up for after about {steps:,.0f} steps{had}"
 
 
 def _headline(outcome: Outcome) -> str:
