@@ -13,6 +13,7 @@ import mmap
 import multiprocessing
 import random
 import re
+import sys
 from collections import UserList
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -138,6 +139,25 @@ def mapped(tmp_path: Path, *, write: bool) -> Any:
         return mmap.mmap(file.fileno(), 0, access=access)
 
 
+class Notes(io.StringIO):
+    pass
+
+
+def close(held: Any) -> None:
+    if isinstance(held, io.IOBase) and held is not sys.__stdout__:
+        held.close()
+
+
+def closed(path: Path) -> Any:
+    with (path / "log").open("w") as file:
+        return file
+
+
+def opened(path: Path, mode: str, **options: Any) -> Any:
+    (path / "data").write_bytes(b"abc")
+    return (path / "data").open(mode, **options)
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "iterator": (lambda _: iter([1]), "iterator"),
     "count": (lambda _: itertools.count(), "iterator"),
@@ -153,6 +173,11 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda path: np.memmap(path / "a", np.uint8, "w+", shape=9), "mapped for writing",
     ),
     "large bytearray": (lambda _: bytearray(1 << 20), "large"),
+    "text in memory": (lambda _: io.StringIO("a"), "may write"),
+    "file to write": (lambda path: (path / "log").open("w"), "open for writing"),
+    "file to read and write": (lambda path: (path / "log").open("w+b"), "open for writing"),
+    "unbuffered": (lambda path: (path / "log").open("wb", buffering=0), "open for writing"),
+    "class of text in memory": (lambda _: Notes(), "may write"),
 }  # fmt: skip
 
 
@@ -160,7 +185,9 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_what_may_change_unseen_is_refused(
     tmp_path: Path, make: Callable[[Path], Any], why: str
 ) -> None:
-    assert why in Watch([{"held": make(tmp_path)}]).why_not
+    held = make(tmp_path)
+    assert why in Watch([{"held": held}]).why_not
+    close(held)
 
 
 LOGGER = logging.getLogger(__name__)
@@ -172,6 +199,10 @@ SETTLED: dict[str, Callable[[Path], Any]] = {
     "function of NumPy": lambda _: np.add,
     "method of text": lambda _: "a".join,
     "mapped for reading": lambda path: mapped(path, write=False),
+    "file to read": lambda path: opened(path, "rb"),
+    "text to read": lambda path: opened(path, "r"),
+    "file that is closed": closed,
+    "output": lambda _: sys.__stdout__,
     "pool of names": lambda _: MappingProxyType({"a": [1]}),
     "index of pandas": lambda _: pd.Index([1, 2]),
     "times of pandas": lambda _: pd.date_range("2026", periods=3).array,
@@ -185,9 +216,11 @@ SETTLED: dict[str, Callable[[Path], Any]] = {
 def test_objects_of_packages_are_watched_or_do_not_change(
     tmp_path: Path, make: Callable[[Path], Any]
 ) -> None:
-    watch = Watch([{"held": make(tmp_path)}])
+    held = make(tmp_path)
+    watch = Watch([{"held": held}])
     assert not watch.why_not
     assert watch.is_same() and watch.is_same_throughout()
+    close(held)
 
 
 class Columns:
@@ -237,6 +270,17 @@ def test_changes_within_objects_of_packages_are_seen(
     assert watch.is_same_throughout()
     change(held)
     assert not watch.is_same_throughout()
+
+
+@pytest.mark.parametrize("mode", ["r", "rb"])
+@pytest.mark.parametrize("text", ["xyz", "abcd"])
+def test_a_file_that_is_open_and_written_anew_is_seen(tmp_path: Path, mode: str, text: str) -> None:
+    with opened(tmp_path, mode) as file:
+        watch = Watch([{"held": file}])
+        assert not watch.why_not and watch.is_same()
+        with (tmp_path / "data").open("r+") as own:
+            own.write(text)
+        assert not watch.is_same()
 
 
 def plain(index: int) -> Any:

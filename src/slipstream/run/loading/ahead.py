@@ -22,7 +22,6 @@ from slipstream.loader.wire import Closed
 from slipstream.run.fix import Say
 from slipstream.run.loading import parked
 from slipstream.run.loading.child import Job
-from slipstream.run.loading.confine import stamp_of
 from slipstream.run.loading.crew import Answer, Crew
 from slipstream.run.loading.digest import digest
 from slipstream.run.loading.held import Held
@@ -30,6 +29,7 @@ from slipstream.run.loading.indices import Indices
 from slipstream.run.loading.knowledge import Knowledge
 from slipstream.run.loading.scout import Scout
 from slipstream.run.loading.staffing import DEPTH, Staffing
+from slipstream.run.loading.stamps import stamp_of
 from slipstream.run.loading.states import (
     States,
     are_at,

@@ -11,6 +11,8 @@ import stat
 import sys
 from typing import Any
 
+from slipstream.run.loading.stamps import Stamp, lasting_stamp_of
+
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _ACTIONS = """
     os.remove os.rename os.mkdir os.rmdir os.link os.symlink os.truncate os.chmod os.chown os.utime
@@ -21,16 +23,6 @@ _ACTIONS = """
 _FORBIDDEN = frozenset(_ACTIONS.split())
 _LISTING = frozenset({"os.listdir", "os.scandir"})
 _SYSTEM = ("/proc/", "/sys/", "/dev/")
-Stamp = tuple[int, int, int]
-
-
-def stamp_of(path: str) -> Stamp | None:
-    """What changes when a file or folder does; None where there is none."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - often
-    except (OSError, ValueError):
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Confinement:
@@ -120,7 +112,7 @@ class Confinement:
             return
         name = os.fsdecode(path)
         if not name.startswith(_SYSTEM):
-            self._opened.setdefault(name, stamp_of(name))
+            self._opened.setdefault(name, lasting_stamp_of(name))
 
     def _bytes_written(self) -> bytes:
         """By any library, as the kernel counts them."""

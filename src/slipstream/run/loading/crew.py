@@ -27,7 +27,7 @@ from slipstream.run.loading.child import (
     Job,
 )
 from slipstream.run.loading.child import fork_child as _fork
-from slipstream.run.loading.confine import Stamp
+from slipstream.run.loading.stamps import Stamp
 from slipstream.run.loading.states import States
 from slipstream.run.loading.surroundings import surroundings
 

@@ -11,18 +11,19 @@ import io
 import mmap
 import types
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from slipstream.run.loading.insides import Inside
 from slipstream.run.loading.looks import MISSING, Identical, in_slots
+from slipstream.run.loading.streams import STREAMS, of_stream
 
 # What samples are made from does not change by what they do.
 _SETTLED = frozenset({
-    "_abc", "_io", "_weakref", "datetime", "decimal", "enum", "fractions", "io", "logging", "numba",
-    "operator", "pyarrow", "re", "typing", "uuid", "weakref", "zoneinfo",
+    "_abc", "_weakref", "datetime", "decimal", "enum", "fractions", "logging", "numba", "operator",
+    "pyarrow", "re", "typing", "uuid", "weakref", "zoneinfo",
 })  # fmt: skip
 _WITHOUT_STATE = (
     types.CodeType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -33,20 +34,12 @@ _WITHOUT_STATE = (
 MEMORY = (
     mmap.mmap, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData, ctypes._Pointer,
 )  # fmt: skip
+_BUFFERS = (bytearray, array.array, io.BytesIO)
+# Written in C: a class of the script that is made of one has contents beside its attributes.
+WITH_CONTENTS = (*_BUFFERS, *STREAMS)
 _OF_EXTENSION_ARRAYS = ("_ndarray", "_pa_array", "_data", "_mask")
 _OF_FRAMES = ("_mgr", "_flags", "_item_cache", "_cache")
 _MOST_BYTES = 1 << 16  # of a buffer
-
-
-@dataclass
-class Inside:
-    """`looks` tell whether it changes, `parts` are to be looked at as well, and `why_not` says why
-    it cannot be watched.
-    """
-
-    looks: list[Callable[[], Any]] = field(default_factory=list)
-    parts: list[Any] = field(default_factory=list)
-    why_not: str = ""
 
 
 def inside(thing: Any) -> Inside:
@@ -54,8 +47,10 @@ def inside(thing: Any) -> Inside:
     kind = type(thing)
     package = kind.__module__.partition(".")[0]
     name = f"{kind.__module__}.{kind.__name__}"
-    if isinstance(thing, (bytearray, array.array, io.BytesIO)):
+    if isinstance(thing, _BUFFERS):
         return _of_buffer(thing, name)
+    if isinstance(thing, STREAMS):
+        return of_stream(thing, name)
     if isinstance(thing, MEMORY):
         return _of_memory(thing, name)
     if package in _SETTLED or kind is object or isinstance(thing, _WITHOUT_STATE):

@@ -34,7 +34,7 @@ from slipstream.run.loading.looks import (
     slots_of,
 )
 from slipstream.run.loading.package_generators import GENERATORS
-from slipstream.run.loading.packages import MEMORY, inside, known_package
+from slipstream.run.loading.packages import MEMORY, WITH_CONTENTS, inside, known_package
 from slipstream.run.loading.shared_list import PackedList
 
 _CODE = (FunctionType, MethodType, functools.partial, property, functools.cached_property,
@@ -247,7 +247,8 @@ class Watch:
                 self._note(lambda: Identical(in_slots(thing, slots)))
                 self._queue.extend(in_slots(thing, slots))
             self._queue.append(kind)
-            return
+            if not isinstance(thing, WITH_CONTENTS):
+                return
         self.foreign.append(thing)
         found = inside(thing)
         if found.why_not:
