@@ -11,6 +11,7 @@ import stat
 import sys
 from typing import Any
 
+from slipstream.run.loading.outlets import watch_outlets
 from slipstream.run.loading.stamps import Stamp, lasting_stamp_of
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -21,6 +22,7 @@ _ACTIONS = """
     shutil.move shutil.copyfile sqlite3.connect
 """
 _FORBIDDEN = frozenset(_ACTIONS.split())
+_SAYS = "prints or writes"
 _LISTING = frozenset({"os.listdir", "os.scandir"})
 _SYSTEM = ("/proc/", "/sys/", "/dev/")
 
@@ -47,6 +49,7 @@ class Confinement:
         self._flush()
         self._size, self._written = self._sink_size(), self._bytes_written()
         sys.addaudithook(self._audit)
+        watch_outlets(self._note_said)
 
     def take_trace(self) -> str:
         """Empty where it has only read."""
@@ -54,7 +57,7 @@ class Confinement:
         size, tried, self._tried = self._sink_size(), self._tried, ""
         written = self._bytes_written()
         if not tried and (size != self._size or written != self._written):
-            tried = "prints or writes"
+            tried = _SAYS
         self._size, self._written = size, written
         return tried
 
@@ -114,6 +117,9 @@ class Confinement:
         if not name.startswith(_SYSTEM):
             self._opened.setdefault(name, lasting_stamp_of(name))
 
+    def _note_said(self) -> None:
+        self._tried = self._tried or _SAYS
+
     def _bytes_written(self) -> bytes:
         """By any library, as the kernel counts them."""
         if self._counts is None:
@@ -122,7 +128,8 @@ class Confinement:
         return next((line for line in lines if line.startswith(b"wchar")), b"")
 
     def _flush(self) -> None:
-        for stream in (sys.stdout, sys.stderr):
+        streams: list[Any] = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
+        for stream in streams:
             with contextlib.suppress(Exception):  # closed, or none at all
                 stream.flush()
 
