@@ -5,6 +5,7 @@ and where that goes unseen they are not made ahead.
 import array
 import logging
 import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -442,3 +443,38 @@ class Storing(Slow):
 
 def test_what_a_library_writes_is_left_to_the_loop(tmp_path: Path) -> None:
     check_left_alone(epochs(lambda: DataLoader(Storing(tmp_path), batch_size=2)), "writes")
+
+
+class Trainer:
+    step = 0
+
+
+class Curriculum(Slow):
+    """Looks at whom it belongs to."""
+
+    def __init__(self, trainer: Trainer, *, keeps: bool) -> None:
+        super().__init__()
+        self.trainer = weakref.proxy(trainer)
+        self.kept = trainer if keeps else None
+
+    def __getitem__(self, index: int) -> Any:
+        return self.trainer.step > 20, super().__getitem__(index)
+
+
+def trained(*, keeps: bool, steps: range) -> Callable[[], Any]:
+    def use() -> Any:
+        trainer = Trainer()
+        seen = []
+        for number, batch in enumerate(DataLoader(Curriculum(trainer, keeps=keeps), batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in steps:
+                trainer.step = number
+        return seen
+
+    return use
+
+
+def test_an_object_behind_a_weak_reference_is_looked_at_where_the_dataset_holds_it() -> None:
+    check_equal(trained(keeps=True, steps=range(15, 40, 15)), at_least=10)
+    check_left_alone(trained(keeps=False, steps=range(40)), "refers weakly")

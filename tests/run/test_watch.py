@@ -14,6 +14,7 @@ import multiprocessing
 import random
 import re
 import sys
+import weakref
 from collections import UserList
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -281,6 +282,44 @@ def test_a_file_that_is_open_and_written_anew_is_seen(tmp_path: Path, mode: str,
         with (tmp_path / "data").open("r+") as own:
             own.write(text)
         assert not watch.is_same()
+
+
+class Trainer:
+    """Whoever refers to it, weakly or not, sees its step."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def read(self) -> int:
+        return self.step
+
+
+WEAK: dict[str, Callable[[Trainer], Any]] = {
+    "reference": weakref.ref,
+    "proxy": weakref.proxy,
+    "method": lambda trainer: weakref.WeakMethod(trainer.read),
+    "set": lambda trainer: weakref.WeakSet([trainer]),
+    "values": lambda trainer: weakref.WeakValueDictionary({1: trainer}),
+    "keys": lambda trainer: weakref.WeakKeyDictionary({trainer: 1}),
+}
+
+
+@pytest.mark.parametrize("refer", WEAK.values(), ids=WEAK)
+def test_objects_that_are_referred_to_weakly_are_looked_at_or_refused(refer: Any) -> None:
+    trainer = Trainer()
+    held = {"weak": refer(trainer)}
+    assert "refers weakly" in Watch([held]).why_not
+    watch = Watch([{**held, "strong": trainer}])
+    assert not watch.why_not and watch.is_same()
+    trainer.step += 1
+    assert not watch.is_same()
+
+
+def test_what_ends_with_an_object_and_references_that_have_ended_are_no_hindrance() -> None:
+    trainer = Trainer()
+    ended = weakref.ref(Trainer())
+    watch = Watch([{"end": weakref.finalize(trainer, print), "ended": ended}])
+    assert not watch.why_not and watch.is_same()
 
 
 def plain(index: int) -> Any:

@@ -7,6 +7,7 @@ their globals. Functions of installed packages are taken to give the same for th
 import argparse
 import functools
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType, SimpleNamespace
@@ -39,6 +40,7 @@ from slipstream.run.loading.shared_list import PackedList
 
 _CODE = (FunctionType, MethodType, functools.partial, property, functools.cached_property,
          staticmethod, classmethod)  # fmt: skip
+_WEAK = (weakref.ReferenceType, weakref.ProxyType, weakref.CallableProxyType)
 _CONTAINERS = (dict, tuple, frozenset, list, set, deque)
 # Of installed packages, but the script's to fill.
 _OPEN = (Dataset, torch.nn.Module, argparse.Namespace, SimpleNamespace)
@@ -66,16 +68,21 @@ class Watch:
         self._scopes: set[tuple[int, frozenset[str]]] = set()
         self._quick: list[tuple[_Look, Any]] = []
         self._thorough: list[tuple[_Look, Any]] = []
+        self._weak: dict[int, Any] = {}
         self._queue = deque(roots)
         while self._queue:
             if len(self.seen) > _MOST_OBJECTS:
                 self._refuse("it consists of more objects than can be watched")
                 break
             thing = self._queue.popleft()
+            if issubclass(type(thing), _WEAK):  # a proxy says that it is something else
+                self._weak[id(thing)] = thing
+                continue
             try:
                 self._visit(thing)
             except Exception as error:
                 self._refuse(f"{type(thing).__name__} cannot be watched ({type(error).__name__})")
+        self._look_at_weak()
 
     def is_same(self) -> bool:
         """Whether nothing has changed that a quick look shows."""
@@ -90,6 +97,15 @@ class Watch:
 
     def _note(self, look: _Look, *, thorough: bool = False) -> None:
         (self._thorough if thorough else self._quick).append((look, look()))
+
+    def _look_at_weak(self) -> None:
+        """To look at an object is to keep it, which is for those who refer to it to do."""
+        weak = [one for one in self._weak.values() if not _has_ended(one)]
+        if not weak:
+            return
+        held = {id(one) for thing in self.seen.values() for one in weakref.getweakrefs(thing)}
+        if not held.issuperset(map(id, weak)):
+            self._refuse("it refers weakly to an object that it does not hold")
 
     def _visit(self, thing: Any) -> None:
         if isinstance(thing, BuiltinFunctionType):
@@ -256,6 +272,10 @@ class Watch:
         for look in found.looks:
             self._note(look)
         self._queue.extend(found.parts)
+
+
+def _has_ended(weak: Any) -> bool:
+    return isinstance(weak, weakref.ReferenceType) and weak() is None
 
 
 def _are_same(looks: list[tuple[_Look, Any]]) -> bool:
