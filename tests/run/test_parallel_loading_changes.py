@@ -478,3 +478,75 @@ def trained(*, keeps: bool, steps: range) -> Callable[[], Any]:
 def test_an_object_behind_a_weak_reference_is_looked_at_where_the_dataset_holds_it() -> None:
     check_equal(trained(keeps=True, steps=range(15, 40, 15)), at_least=10)
     check_left_alone(trained(keeps=False, steps=range(40)), "refers weakly")
+
+
+class Surrounded(Slow):
+    """Its samples are made by what is set elsewhere."""
+
+    def __getitem__(self, index: int) -> Any:
+        found = super().__getitem__(index)
+        stage = int(os.environ.get("SAMPLES_STAGE", "0"))
+        try:
+            divided = float(np.float32(index) / np.float32(0.0))
+        except FloatingPointError:
+            divided = -1.0
+        return stage, torch.tensor(0.5).dtype.itemsize, Path.cwd().name, str(divided), found
+
+
+def set_environment(number: int, _: Path) -> None:
+    os.environ["SAMPLES_STAGE"] = str(number)
+
+
+def set_type(number: int, _: Path) -> None:
+    torch.set_default_dtype(torch.float64 if number == 15 else torch.float32)
+
+
+def set_place(number: int, folder: Path) -> None:
+    os.chdir(folder if number == 15 else folder.parent)
+
+
+def set_errors(number: int, _: Path) -> None:
+    np.seterr(divide="raise" if number == 15 else "ignore", invalid="ignore")
+
+
+@pytest.mark.parametrize("change", [set_environment, set_type, set_place, set_errors])
+def test_settings_of_the_process_that_the_loop_changes_are_seen_at_once(
+    change: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAMPLES_STAGE", "0")
+    monkeypatch.chdir(tmp_path.parent)
+
+    def use() -> Any:
+        change(0, tmp_path)
+        seen = []
+        for number, batch in enumerate(DataLoader(Surrounded(), batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                change(number, tmp_path)
+        return seen
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        check_equal(use, at_least=10)
+
+
+class Setting(Slow):
+    """Late, a sample has torch make other numbers from then on."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 40:
+            torch.set_default_dtype(torch.float64)
+        return super().__getitem__(index)
+
+
+def test_settings_of_the_process_that_samples_change_are_the_loops() -> None:
+    def use() -> Any:
+        try:
+            return [
+                (flat(batch), patient(), str(torch.get_default_dtype()))
+                for batch in DataLoader(Setting(), batch_size=2)
+            ]
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    check_equal(use, at_least=10)

@@ -344,7 +344,8 @@ class Ahead:
             return None
         number, expected, begins = self._queue.popleft()
         assert self._held is not None
-        if expected is not index or not self._held.is_same():
+        is_same = self._held.is_same() and crew.surroundings == surroundings()
+        if expected is not index or not is_same:
             self._begin_anew()
             return None
         began = time.perf_counter()
