@@ -5,6 +5,7 @@ and where that goes unseen they are not made ahead.
 import array
 import logging
 import os
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -427,6 +428,83 @@ def test_files_that_the_loop_writes_are_read_again(tmp_path: Path) -> None:
         return seen
 
     check_equal(use, at_least=10)
+
+
+class Asking(Slow):
+    """Its samples are made by what there is in a folder."""
+
+    def __init__(self, folder: Path, ask: Callable[[str], Any]) -> None:
+        super().__init__()
+        self.folder = folder
+        self.ask = ask
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            found = self.ask(str(self.folder / str(index // 10)))
+        except OSError:
+            found = None
+        return repr(found), super().__getitem__(index)
+
+
+QUESTIONS: dict[str, Callable[[str], Any]] = {
+    "exists": os.path.exists,
+    "isfile": os.path.isfile,
+    "isdir": os.path.isdir,
+    "islink": os.path.islink,
+    "getsize": os.path.getsize,
+    "getmtime": lambda path: os.path.getmtime(path) > 0,  # noqa: PTH204
+    "realpath": os.path.realpath,
+    "stat": lambda path: os.stat(path).st_size,  # noqa: PTH116
+    "lstat": lambda path: os.lstat(path).st_size,
+    "access": lambda path: os.access(path, os.R_OK),
+    "Path.exists": lambda path: Path(path).exists(),
+    "Path.stat": lambda path: Path(path).stat().st_size,
+    "Path.is_file": lambda path: Path(path).is_file(),
+}
+
+
+def put(number: int, folder: Path) -> None:
+    """Files at first, later something else."""
+    for name in range(SIZE // 10):
+        path = folder / str(name)
+        if number == 15:
+            path.write_text("some text")
+        else:
+            path.unlink(missing_ok=True)
+            if number == 30:
+                path.symlink_to(folder)
+
+
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+def test_what_samples_ask_of_files_that_the_loop_makes_is_asked_again(
+    ask: Any, tmp_path: Path
+) -> None:
+    def use() -> Any:
+        put(0, tmp_path)
+        seen = []
+        for number, batch in enumerate(DataLoader(Asking(tmp_path, ask), batch_size=2)):
+            patient()
+            if number in (8, 20):
+                time.sleep(0.1)  # to begin takes some time on a busy machine
+            seen.append(flat(batch))
+            if number in (15, 30):
+                put(number, tmp_path)
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+def test_a_folder_that_samples_ask_for_may_be_written_to(tmp_path: Path) -> None:
+    def ask(path: str) -> Any:
+        return tmp_path.is_dir() and os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120
+
+    def step(batch: Any) -> None:
+        patient()
+        (tmp_path / f"{int(batch[1]['index'][0])}.log").write_text("a checkpoint")
+
+    loader = epochs(lambda: DataLoader(Asking(tmp_path / "data", ask), batch_size=2), 1, step)
+    compared = check_equal(loader, at_least=10)
+    assert not compared.known[-1].misses
 
 
 class Storing(Slow):

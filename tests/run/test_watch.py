@@ -18,6 +18,7 @@ import weakref
 from collections import UserList
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import stat
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -178,6 +179,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "file to write": (lambda path: (path / "log").open("w"), "open for writing"),
     "file to read and write": (lambda path: (path / "log").open("w+b"), "open for writing"),
     "unbuffered": (lambda path: (path / "log").open("wb", buffering=0), "open for writing"),
+    "question by its name": (lambda _: stat, "os.stat by a name of its own"),
     "class of text in memory": (lambda _: Notes(), "may write"),
 }  # fmt: skip
 

@@ -27,9 +27,9 @@ from slipstream.run.loading.digest import digest
 from slipstream.run.loading.held import Held
 from slipstream.run.loading.indices import Indices
 from slipstream.run.loading.knowledge import Knowledge
+from slipstream.run.loading.questions import has_same_answer
 from slipstream.run.loading.scout import Scout
 from slipstream.run.loading.staffing import DEPTH, Staffing
-from slipstream.run.loading.stamps import stamp_of
 from slipstream.run.loading.states import (
     States,
     are_at,
@@ -356,7 +356,7 @@ class Ahead:
             return None
         if not self._is_due(answer, begins):
             return None
-        are_files_old = any(stamp_of(path) != stamp for path, stamp in answer.opened)
+        are_files_old = not all(map(has_same_answer, answer.asked))
         if are_files_old or answer.entries != self._held.entries(index):
             self._begin_anew()
             return None

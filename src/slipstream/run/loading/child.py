@@ -128,7 +128,7 @@ class _Maker:
             write_states(states)
         before = read_states()
         began = time.perf_counter()
-        self._confinement.take_opened()
+        self._confinement.take_questions()
         slot = self._slots.take(self._expected) if self._expected else None
         try:
             batch, doubt = self._watched(index, slot and slot[1])
@@ -154,9 +154,9 @@ class _Maker:
         where = slot[0] if slot is not None else memory
         ends = changed(before, after)
         entries = self._job.held.entries(index) if self._job.held is not None else 0
-        opened = self._confinement.take_opened()
+        asked = self._confinement.take_questions()
         seconds = time.perf_counter() - began
-        self._send((BATCH, number, where, places, parcel.skeleton, ends, entries, opened, seconds))
+        self._send((BATCH, number, where, places, parcel.skeleton, ends, entries, asked, seconds))
 
     def _scout(self, number: int, index: Any, states: States | None) -> None:
         """What samples draw, without pixels. A batch of torch's own collate draws no more."""
@@ -173,7 +173,7 @@ class _Maker:
             else:
                 self._batch(index)
         seconds = time.perf_counter() - began
-        self._confinement.take_opened()
+        self._confinement.take_questions()
         if trace := self._confinement.take_trace():
             self._send((FAILED, number, trace))
         elif change := self._changes():

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from slipstream.run.loading.outlets import watch_outlets
-from slipstream.run.loading.stamps import Stamp, lasting_stamp_of
+from slipstream.run.loading.questions import Note, Questions
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _ACTIONS = """
@@ -24,7 +24,6 @@ _ACTIONS = """
 _FORBIDDEN = frozenset(_ACTIONS.split())
 _SAYS = "prints or writes"
 _LISTING = frozenset({"os.listdir", "os.scandir"})
-_SYSTEM = ("/proc/", "/sys/", "/dev/")
 
 
 class Confinement:
@@ -44,7 +43,7 @@ class Confinement:
         for number in signal.valid_signals() - {signal.SIGINT}:
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
-        self._opened: dict[str, Stamp | None] = {}
+        self._questions = Questions()
         self._counts = _counts_of_writing()
         self._flush()
         self._size, self._written = self._sink_size(), self._bytes_written()
@@ -61,10 +60,9 @@ class Confinement:
         self._size, self._written = size, written
         return tried
 
-    def take_opened(self) -> list[tuple[str, Stamp | None]]:
-        """Files and folders that it has looked into since the last call, as they were then."""
-        opened, self._opened = [*self._opened.items()], {}
-        return opened
+    def take_questions(self) -> list[Note]:
+        """What it has asked the file system since the last call."""
+        return self._questions.take()
 
     def _cut_off(self, descriptor: int) -> None:
         try:
@@ -100,22 +98,15 @@ class Confinement:
         if event == "open":
             path, _, flags = args
             if not isinstance(flags, int) or not flags & _WRITING or path == os.devnull:
-                self._note_opened(path)
+                self._questions.note(path)
                 return
         elif event in _LISTING:
-            self._note_opened(args[0])
+            self._questions.note(args[0])
             return
         elif event not in _FORBIDDEN:
             return
         self._tried = f"does {event}"
         raise PermissionError(f"{event} in a process that only reads ahead")
-
-    def _note_opened(self, path: Any) -> None:
-        if path is None or isinstance(path, int):
-            return
-        name = os.fsdecode(path)
-        if not name.startswith(_SYSTEM):
-            self._opened.setdefault(name, lasting_stamp_of(name))
 
     def _note_said(self) -> None:
         self._tried = self._tried or _SAYS

@@ -36,6 +36,7 @@ from slipstream.run.loading.looks import (
 )
 from slipstream.run.loading.package_generators import GENERATORS
 from slipstream.run.loading.packages import MEMORY, WITH_CONTENTS, inside, known_package
+from slipstream.run.loading.questions import BY_OWN_NAMES
 from slipstream.run.loading.shared_list import PackedList
 
 _CODE = (FunctionType, MethodType, functools.partial, property, functools.cached_property,
@@ -109,7 +110,7 @@ class Watch:
 
     def _visit(self, thing: Any) -> None:
         if isinstance(thing, BuiltinFunctionType):
-            self._queue.append(thing.__self__)  # a generator's `random`, or a module
+            self._visit_builtin(thing)
             return
         if isinstance(thing, ATOMS) or thing is MISSING or id(thing) in self.seen:
             return
@@ -137,6 +138,11 @@ class Watch:
             self._queue.append(getattr(thing, "__wrapped__", None))
         else:
             self._visit_object(thing)
+
+    def _visit_builtin(self, thing: Any) -> None:
+        self._queue.append(thing.__self__)  # a generator's `random`, or a module
+        if thing in BY_OWN_NAMES:
+            self._refuse(f"it calls os.{thing.__name__} by a name of its own")
 
     def _visit_tensor(self, tensor: torch.Tensor) -> None:
         if tensor.is_inference():
