@@ -23,6 +23,7 @@ from slipstream.run.loading.long import Long
 from slipstream.run.loading.watch import Watch
 from tests.run.loading_kit import (
     SIZE,
+    Compared,
     Slow,
     always_scouted,
     always_worth_it,
@@ -626,5 +627,60 @@ def test_settings_of_the_process_that_samples_change_are_the_loops() -> None:
             ]
         finally:
             torch.set_default_dtype(torch.float32)
+
+    check_equal(use, at_least=10)
+
+
+class Mapped(Slow):
+    """Reads what lies in a file, at other places than its own as well."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.labels = np.memmap(path, np.int64, "r")
+
+    def __getitem__(self, index: int) -> Any:
+        return int(self.labels[(index * 7) % SIZE]), super().__getitem__(index)
+
+
+@pytest.mark.parametrize("maps_at", [-1, 15], ids=["before", "later"])
+def test_a_file_that_the_loop_writes_through_a_map_of_its_own_is_read_by_the_loop(
+    maps_at: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "labels"
+
+    def use() -> Any:
+        np.zeros(4096, np.int64).tofile(path)
+        loader = DataLoader(Mapped(path), batch_size=2)
+        own = np.memmap(path, np.int64, "r+") if maps_at < 0 else None
+        seen = []
+        for number, batch in enumerate(loader):
+            patient()
+            seen.append(flat(batch))
+            if number == maps_at:
+                own = np.memmap(path, np.int64, "r+")
+            if number >= 15:
+                assert own is not None
+                own[:SIZE] = number
+        return seen
+
+    compared = Compared(use)
+    assert compared.fixed == compared.plain
+    assert not compared.failures
+    assert "open for writing" in compared.notes
+
+
+def test_a_file_that_is_mapped_and_that_the_loop_writes_anew_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "labels"
+
+    def use() -> Any:
+        np.zeros(4096, np.int64).tofile(path)
+        seen = []
+        for number, batch in enumerate(DataLoader(Mapped(path), batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                with path.open("r+b") as file:
+                    file.write(np.full(SIZE, number).tobytes())
+        return seen
 
     check_equal(use, at_least=10)

@@ -135,7 +135,7 @@ def test_a_generator_in_a_function_that_a_packages_object_holds_is_found(
 
 
 def mapped(tmp_path: Path, *, write: bool) -> Any:
-    (tmp_path / "mapped").write_bytes(bytes(4096))
+    (tmp_path / "mapped").write_bytes(bytes(1 << 15))
     with (tmp_path / "mapped").open("r+b" if write else "rb") as file:
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
         return mmap.mmap(file.fileno(), 0, access=access)
@@ -155,9 +155,9 @@ def closed(path: Path) -> Any:
         return file
 
 
-def opened(path: Path, mode: str, **options: Any) -> Any:
-    (path / "data").write_bytes(b"abc")
-    return (path / "data").open(mode, **options)
+def opened(path: Path, mode: str, name: str = "data") -> Any:
+    (path / name).write_bytes(b"abc")
+    return (path / name).open(mode)
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -284,6 +284,41 @@ def test_a_file_that_is_open_and_written_anew_is_seen(tmp_path: Path, mode: str,
         with (tmp_path / "data").open("r+") as own:
             own.write(text)
         assert not watch.is_same()
+
+
+MAPS: dict[str, Callable[[Path], Any]] = {
+    "memmap": lambda path: np.memmap(path, np.uint8, "r"),
+    "copied when written": lambda path: np.memmap(path, np.uint8, "c"),
+    "array": lambda path: np.asarray(np.memmap(path, np.uint8, "r")),
+    "from a buffer": lambda path: np.frombuffer(mapped(path.parent, write=False), np.uint8),
+    "map": lambda path: mapped(path.parent, write=False),
+    "tensor": lambda path: torch.from_numpy(np.memmap(path, np.uint8, "c")),
+    "file": lambda path: opened(path.parent, "rb", name="mapped"),
+}
+
+
+@pytest.mark.parametrize("make", MAPS.values(), ids=MAPS)
+def test_files_that_the_script_maps_for_writing_are_not_read_ahead(
+    make: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "mapped"
+    path.write_bytes(bytes(1 << 15))
+    (tmp_path / "other").write_bytes(bytes(1 << 15))
+    held = make(path)
+    path.write_bytes(bytes(1 << 15))
+    kept = np.memmap(tmp_path / "other", np.uint8, "r+")
+    watch = Watch([{"held": held}])
+    assert not watch.why_not and watch.is_same()
+    writer = np.memmap(path, np.uint8, "r+")
+    assert not watch.is_same()
+    assert "open for writing" in Watch([{"held": held}]).why_not
+    del writer, kept
+    watch = Watch([{"held": held}])
+    assert not watch.why_not
+    with path.open("r+b") as file:
+        file.write(b"something")
+    assert not watch.is_same()
+    close(held)
 
 
 class Trainer:

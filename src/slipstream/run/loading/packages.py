@@ -19,6 +19,7 @@ import numpy as np
 
 from slipstream.run.loading.insides import Inside
 from slipstream.run.loading.looks import MISSING, Identical, in_slots
+from slipstream.run.loading.mapped import address_of
 from slipstream.run.loading.streams import STREAMS, of_stream
 
 # What samples are made from does not change by what they do.
@@ -82,7 +83,7 @@ def _of_memory(thing: Any, name: str) -> Inside:
     if isinstance(thing, mmap.mmap):
         with memoryview(thing) as view:
             if view.readonly:
-                return Inside()
+                return Inside(addresses=[address_of(view)])
     return Inside(why_not=f"it holds {name}, which the loop may write to")
 
 

@@ -3,6 +3,7 @@ process waits in a buffer there and is lost; what they read may be written anew 
 """
 
 import io
+import os
 import sys
 from typing import Any
 
@@ -29,5 +30,7 @@ def of_stream(thing: Any, name: str) -> Inside:
         return Inside(parts=[thing.buffer])
     if isinstance(thing, io.FileIO):
         lasting_stamp_of(thing.fileno())  # from here on a change shows
-        return Inside([lambda: stamp_of(thing.fileno())])
+        found = os.fstat(thing.fileno())
+        files = [(found.st_dev, found.st_ino)]
+        return Inside([lambda: stamp_of(thing.fileno())], files=files)
     return Inside(parts=[thing.raw])

@@ -34,10 +34,12 @@ from slipstream.run.loading.looks import (
     own_values,
     slots_of,
 )
+from slipstream.run.loading.mapped import MappedFiles, lies_in_map
 from slipstream.run.loading.package_generators import GENERATORS
 from slipstream.run.loading.packages import MEMORY, WITH_CONTENTS, inside, known_package
 from slipstream.run.loading.questions import BY_OWN_NAMES
 from slipstream.run.loading.shared_list import PackedList
+from slipstream.run.loading.stamps import lasting_stamp_of, stamp_of
 
 _CODE = (FunctionType, MethodType, functools.partial, property, functools.cached_property,
          staticmethod, classmethod)  # fmt: skip
@@ -70,6 +72,8 @@ class Watch:
         self._quick: list[tuple[_Look, Any]] = []
         self._thorough: list[tuple[_Look, Any]] = []
         self._weak: dict[int, Any] = {}
+        self._addresses: list[int] = []
+        self._files: list[tuple[int, int]] = []
         self._queue = deque(roots)
         while self._queue:
             if len(self.seen) > _MOST_OBJECTS:
@@ -84,6 +88,8 @@ class Watch:
             except Exception as error:
                 self._refuse(f"{type(thing).__name__} cannot be watched ({type(error).__name__})")
         self._look_at_weak()
+        if (self._addresses or self._files) and not self.why_not:
+            self._look_at_files()
 
     def is_same(self) -> bool:
         """Whether nothing has changed that a quick look shows."""
@@ -107,6 +113,16 @@ class Watch:
         held = {id(one) for thing in self.seen.values() for one in weakref.getweakrefs(thing)}
         if not held.issuperset(map(id, weak)):
             self._refuse("it refers weakly to an object that it does not hold")
+
+    def _look_at_files(self) -> None:
+        files = MappedFiles(self._addresses, self._files)
+        files.watch()
+        if files.can_be_written():
+            self._refuse("the script has a file open for writing that it reads from")
+        self._note(files.is_written)
+        for path in files.paths:
+            lasting_stamp_of(path)  # from here on a change shows
+            self._note(functools.partial(stamp_of, path))
 
     def _visit(self, thing: Any) -> None:
         if isinstance(thing, BuiltinFunctionType):
@@ -157,12 +173,16 @@ class Watch:
             if tensor.device.type == "cpu" and tensor.nbytes <= _THOROUGH_BYTES:
                 small = tensor.nbytes <= _ARRAY_BYTES
                 self._note(lambda: checksum(as_bytes(tensor)), thorough=not small)
+            if tensor.device.type == "cpu" and tensor.nbytes > _ARRAY_BYTES:
+                self._addresses.append(tensor.data_ptr())
 
     def _visit_array(self, array: Any) -> None:
         if isinstance(array, np.memmap) and array.mode not in ("r", "c"):
             self._refuse("it holds a file that is mapped for writing")
             return
         self._note(lambda: (array.ctypes.data, array.shape))
+        if array.nbytes and lies_in_map(array):
+            self._addresses.append(array.ctypes.data)
         if array.dtype == np.dtype(object):
             self._visit_items(tuple(array.flat), lambda: array.size, lambda: tuple(array.flat))
         elif not array.dtype.hasobject and array.nbytes <= _ARRAY_BYTES:
@@ -278,6 +298,8 @@ class Watch:
         for look in found.looks:
             self._note(look)
         self._queue.extend(found.parts)
+        self._addresses += found.addresses
+        self._files += found.files
 
 
 def _has_ended(weak: Any) -> bool:
