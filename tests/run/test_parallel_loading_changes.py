@@ -209,6 +209,35 @@ def test_what_the_loop_changes_in_something_long_is_seen_at_once(
     check_equal(use, at_least=10)
 
 
+class Mixing(Labelled):
+    """Reads the row before its own, too."""
+
+    def __getitem__(self, index: int) -> Any:
+        return self.read(self.labels, max(0, index - 3)), super().__getitem__(index)
+
+
+@pytest.mark.parametrize("labels", [n[1:] for n in LABELS], ids=[n[0] for n in LABELS])
+def test_what_the_loop_changes_in_rows_that_it_has_just_seen_is_seen_at_once(
+    monkeypatch: pytest.MonkeyPatch, labels: Any
+) -> None:
+    make, read, change = labels
+    monkeypatch.setattr(Long, "is_same", lambda _: True)
+    monkeypatch.setattr(Watch, "is_same_throughout", Watch.is_same)
+
+    def use() -> Any:
+        dataset = Mixing(make(), read)
+        seen = []
+        for number, batch in enumerate(DataLoader(dataset, batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                for index in (2 * number, 2 * number + 1):
+                    change(dataset.labels, index)
+        return seen
+
+    check_equal(use, at_least=10)
+
+
 class Ordinary(Slow):
     """Holds what datasets of pictures and of rows hold."""
 

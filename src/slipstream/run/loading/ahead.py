@@ -166,6 +166,8 @@ class Ahead:
         try:
             after = read_states()
             known.draws = known.draws or before != after
+            if self._held is not None:
+                self._held.note_given(index)
             self._go_on(index, before, after, batch)
         except Closed:
             self._turn_off("a process that makes batches ahead has ended")
@@ -364,6 +366,7 @@ class Ahead:
         if self._known.delivered in _SPOT_CHECKS or not self._known.delivered % _CHECKED_EACH:
             self._expected = digest(answer.batch), answer.ends
             return None
+        self._held.note_given(index)
         write_states(answer.ends)
         self._chain.update(answer.ends)
         if number != self._first:

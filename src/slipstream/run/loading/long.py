@@ -39,6 +39,10 @@ class Long:
         self._looks = [look for thing in changing for look in _looks(thing)]
         self._found = [[*look()] for look in self._looks]
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._things)
+
     def is_same(self) -> bool:
         """Whether lists and dictionaries hold the objects that they held."""
         try:

@@ -21,9 +21,9 @@ _File = tuple[int, int]  # device and number
 
 def lies_in_map(array: Any) -> bool:
     """Whether the memory of an array is a map's."""
-    while array is not None and not isinstance(array, mmap.mmap):
-        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
-    return array is not None
+    while isinstance(array, (np.ndarray, memoryview)):
+        array = array.base if isinstance(array, np.ndarray) else array.obj
+    return isinstance(array, mmap.mmap)
 
 
 def address_of(memory: Any) -> int:

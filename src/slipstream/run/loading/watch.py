@@ -118,7 +118,7 @@ class Watch:
         files = MappedFiles(self._addresses, self._files)
         files.watch()
         if files.can_be_written():
-            self._refuse("the script has a file open for writing that it reads from")
+            self._refuse("it reads a file that the script has open for writing")
         self._note(files.is_written)
         for path in files.paths:
             lasting_stamp_of(path)  # from here on a change shows
