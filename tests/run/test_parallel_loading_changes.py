@@ -221,7 +221,6 @@ def test_what_the_loop_changes_in_rows_that_it_has_just_seen_is_seen_at_once(
     monkeypatch: pytest.MonkeyPatch, labels: Any
 ) -> None:
     make, read, change = labels
-    monkeypatch.setattr(Long, "is_same", lambda _: True)
     monkeypatch.setattr(Watch, "is_same_throughout", Watch.is_same)
 
     def use() -> Any:

@@ -19,20 +19,24 @@ class Held:
         self._watch = Watch(roots)
         self._long = Long(self._watch.seen.values(), roots[0])
         self._looks_at_lists = self._looks_throughout = False
-        self._given: tuple[Any, int] | None = None
+        self._given: tuple[Any, bool, int] | None = None
 
     def is_same(self) -> bool:
         """As far as there is time for it with every batch."""
         look = self._watch.is_same_throughout if self._looks_throughout else self._watch.is_same
         if not look() or (self._looks_at_lists and not self._long.is_same()):
             return False
-        return self._given is None or self.entries(self._given[0]) == self._given[1]
+        if self._given is None:
+            return True
+        index, inner, entries = self._given
+        return self._long.entries(index, inner=inner) == entries
 
     def note_given(self, index: Any) -> None:
-        """The loop has the batch of these indices: what it changes in something long are most
-        often the entries of what it has just seen.
+        """The loop has the batch of these indices: where it changes something long, it is most
+        often what it has just seen.
         """
-        self._given = (index, self.entries(index)) if self._long else None
+        inner = self._looks_at_lists
+        self._given = index, inner, self._long.entries(index, inner=inner)
 
     def is_same_throughout(self) -> bool:
         """As far as it can be told."""
