@@ -5,6 +5,8 @@ and where that goes unseen they are not made ahead.
 import array
 import logging
 import os
+import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from slipstream.run.loading.long import Long
 from slipstream.run.loading.watch import Watch
 from tests.run.loading_kit import (
     SIZE,
+    Compared,
     Slow,
     always_scouted,
     always_worth_it,
@@ -200,6 +203,34 @@ def test_what_the_loop_changes_in_something_long_is_seen_at_once(
             seen.append(flat(batch))
             if number in (15, 30):
                 for index in range(1, SIZE):
+                    change(dataset.labels, index)
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+class Mixing(Labelled):
+    """Reads the row before its own, too."""
+
+    def __getitem__(self, index: int) -> Any:
+        return self.read(self.labels, max(0, index - 3)), super().__getitem__(index)
+
+
+@pytest.mark.parametrize("labels", [n[1:] for n in LABELS], ids=[n[0] for n in LABELS])
+def test_what_the_loop_changes_in_rows_that_it_has_just_seen_is_seen_at_once(
+    monkeypatch: pytest.MonkeyPatch, labels: Any
+) -> None:
+    make, read, change = labels
+    monkeypatch.setattr(Watch, "is_same_throughout", Watch.is_same)
+
+    def use() -> Any:
+        dataset = Mixing(make(), read)
+        seen = []
+        for number, batch in enumerate(DataLoader(dataset, batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                for index in (2 * number, 2 * number + 1):
                     change(dataset.labels, index)
         return seen
 
@@ -428,6 +459,83 @@ def test_files_that_the_loop_writes_are_read_again(tmp_path: Path) -> None:
     check_equal(use, at_least=10)
 
 
+class Asking(Slow):
+    """Its samples are made by what there is in a folder."""
+
+    def __init__(self, folder: Path, ask: Callable[[str], Any]) -> None:
+        super().__init__()
+        self.folder = folder
+        self.ask = ask
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            found = self.ask(str(self.folder / str(index // 10)))
+        except OSError:
+            found = None
+        return repr(found), super().__getitem__(index)
+
+
+QUESTIONS: dict[str, Callable[[str], Any]] = {
+    "exists": os.path.exists,
+    "isfile": os.path.isfile,
+    "isdir": os.path.isdir,
+    "islink": os.path.islink,
+    "getsize": os.path.getsize,
+    "getmtime": lambda path: os.path.getmtime(path) > 0,  # noqa: PTH204
+    "realpath": os.path.realpath,
+    "stat": lambda path: os.stat(path).st_size,  # noqa: PTH116
+    "lstat": lambda path: os.lstat(path).st_size,
+    "access": lambda path: os.access(path, os.R_OK),
+    "Path.exists": lambda path: Path(path).exists(),
+    "Path.stat": lambda path: Path(path).stat().st_size,
+    "Path.is_file": lambda path: Path(path).is_file(),
+}
+
+
+def put(number: int, folder: Path) -> None:
+    """Files at first, later something else."""
+    for name in range(SIZE // 10):
+        path = folder / str(name)
+        if number == 15:
+            path.write_text("some text")
+        else:
+            path.unlink(missing_ok=True)
+            if number == 30:
+                path.symlink_to(folder)
+
+
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+def test_what_samples_ask_of_files_that_the_loop_makes_is_asked_again(
+    ask: Any, tmp_path: Path
+) -> None:
+    def use() -> Any:
+        put(0, tmp_path)
+        seen = []
+        for number, batch in enumerate(DataLoader(Asking(tmp_path, ask), batch_size=2)):
+            patient()
+            if number in (8, 20):
+                time.sleep(0.1)  # to begin takes some time on a busy machine
+            seen.append(flat(batch))
+            if number in (15, 30):
+                put(number, tmp_path)
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+def test_a_folder_that_samples_ask_for_may_be_written_to(tmp_path: Path) -> None:
+    def ask(path: str) -> Any:
+        return tmp_path.is_dir() and os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120
+
+    def step(batch: Any) -> None:
+        patient()
+        (tmp_path / f"{int(batch[1]['index'][0])}.log").write_text("a checkpoint")
+
+    loader = epochs(lambda: DataLoader(Asking(tmp_path / "data", ask), batch_size=2), 1, step)
+    compared = check_equal(loader, at_least=10)
+    assert not compared.known[-1].misses
+
+
 class Storing(Slow):
     """A library of C stores something for each sample."""
 
@@ -442,3 +550,165 @@ class Storing(Slow):
 
 def test_what_a_library_writes_is_left_to_the_loop(tmp_path: Path) -> None:
     check_left_alone(epochs(lambda: DataLoader(Storing(tmp_path), batch_size=2)), "writes")
+
+
+class Trainer:
+    step = 0
+
+
+class Curriculum(Slow):
+    """Looks at whom it belongs to."""
+
+    def __init__(self, trainer: Trainer, *, keeps: bool) -> None:
+        super().__init__()
+        self.trainer = weakref.proxy(trainer)
+        self.kept = trainer if keeps else None
+
+    def __getitem__(self, index: int) -> Any:
+        return self.trainer.step > 20, super().__getitem__(index)
+
+
+def trained(*, keeps: bool, steps: range) -> Callable[[], Any]:
+    def use() -> Any:
+        trainer = Trainer()
+        seen = []
+        for number, batch in enumerate(DataLoader(Curriculum(trainer, keeps=keeps), batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in steps:
+                trainer.step = number
+        return seen
+
+    return use
+
+
+def test_an_object_behind_a_weak_reference_is_looked_at_where_the_dataset_holds_it() -> None:
+    check_equal(trained(keeps=True, steps=range(15, 40, 15)), at_least=10)
+    check_left_alone(trained(keeps=False, steps=range(40)), "refers weakly")
+
+
+class Surrounded(Slow):
+    """Its samples are made by what is set elsewhere."""
+
+    def __getitem__(self, index: int) -> Any:
+        found = super().__getitem__(index)
+        stage = int(os.environ.get("SAMPLES_STAGE", "0"))
+        try:
+            divided = float(np.float32(index) / np.float32(0.0))
+        except FloatingPointError:
+            divided = -1.0
+        return stage, torch.tensor(0.5).dtype.itemsize, Path.cwd().name, str(divided), found
+
+
+def set_environment(number: int, _: Path) -> None:
+    os.environ["SAMPLES_STAGE"] = str(number)
+
+
+def set_type(number: int, _: Path) -> None:
+    torch.set_default_dtype(torch.float64 if number == 15 else torch.float32)
+
+
+def set_place(number: int, folder: Path) -> None:
+    os.chdir(folder if number == 15 else folder.parent)
+
+
+def set_errors(number: int, _: Path) -> None:
+    np.seterr(divide="raise" if number == 15 else "ignore", invalid="ignore")
+
+
+@pytest.mark.parametrize("change", [set_environment, set_type, set_place, set_errors])
+def test_settings_of_the_process_that_the_loop_changes_are_seen_at_once(
+    change: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAMPLES_STAGE", "0")
+    monkeypatch.chdir(tmp_path.parent)
+
+    def use() -> Any:
+        change(0, tmp_path)
+        seen = []
+        for number, batch in enumerate(DataLoader(Surrounded(), batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                change(number, tmp_path)
+        return seen
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        check_equal(use, at_least=10)
+
+
+class Setting(Slow):
+    """Late, a sample has torch make other numbers from then on."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 40:
+            torch.set_default_dtype(torch.float64)
+        return super().__getitem__(index)
+
+
+def test_settings_of_the_process_that_samples_change_are_the_loops() -> None:
+    def use() -> Any:
+        try:
+            return [
+                (flat(batch), patient(), str(torch.get_default_dtype()))
+                for batch in DataLoader(Setting(), batch_size=2)
+            ]
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    check_equal(use, at_least=10)
+
+
+class Mapped(Slow):
+    """Reads what lies in a file, at other places than its own as well."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.labels = np.memmap(path, np.int64, "r")
+
+    def __getitem__(self, index: int) -> Any:
+        return int(self.labels[(index * 7) % SIZE]), super().__getitem__(index)
+
+
+@pytest.mark.parametrize("maps_at", [-1, 15], ids=["before", "later"])
+def test_a_file_that_the_loop_writes_through_a_map_of_its_own_is_read_by_the_loop(
+    maps_at: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "labels"
+
+    def use() -> Any:
+        np.zeros(4096, np.int64).tofile(path)
+        loader = DataLoader(Mapped(path), batch_size=2)
+        own = np.memmap(path, np.int64, "r+") if maps_at < 0 else None
+        seen = []
+        for number, batch in enumerate(loader):
+            patient()
+            seen.append(flat(batch))
+            if number == maps_at:
+                own = np.memmap(path, np.int64, "r+")
+            if number >= 15:
+                assert own is not None
+                own[:SIZE] = number
+        return seen
+
+    compared = Compared(use)
+    assert compared.fixed == compared.plain
+    assert not compared.failures
+    assert "open for writing" in compared.notes
+
+
+def test_a_file_that_is_mapped_and_that_the_loop_writes_anew_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "labels"
+
+    def use() -> Any:
+        np.zeros(4096, np.int64).tofile(path)
+        seen = []
+        for number, batch in enumerate(DataLoader(Mapped(path), batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                with path.open("r+b") as file:
+                    file.write(np.full(SIZE, number).tobytes())
+        return seen
+
+    check_equal(use, at_least=10)

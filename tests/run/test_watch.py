@@ -13,9 +13,12 @@ import mmap
 import multiprocessing
 import random
 import re
+import sys
+import weakref
 from collections import UserList
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import stat
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -132,10 +135,29 @@ def test_a_generator_in_a_function_that_a_packages_object_holds_is_found(
 
 
 def mapped(tmp_path: Path, *, write: bool) -> Any:
-    (tmp_path / "mapped").write_bytes(bytes(4096))
+    (tmp_path / "mapped").write_bytes(bytes(1 << 15))
     with (tmp_path / "mapped").open("r+b" if write else "rb") as file:
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
         return mmap.mmap(file.fileno(), 0, access=access)
+
+
+class Notes(io.StringIO):
+    pass
+
+
+def close(held: Any) -> None:
+    if isinstance(held, io.IOBase) and held is not sys.__stdout__:
+        held.close()
+
+
+def closed(path: Path) -> Any:
+    with (path / "log").open("w") as file:
+        return file
+
+
+def opened(path: Path, mode: str, name: str = "data") -> Any:
+    (path / name).write_bytes(b"abc")
+    return (path / name).open(mode)
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -153,6 +175,12 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda path: np.memmap(path / "a", np.uint8, "w+", shape=9), "mapped for writing",
     ),
     "large bytearray": (lambda _: bytearray(1 << 20), "large"),
+    "text in memory": (lambda _: io.StringIO("a"), "may write"),
+    "file to write": (lambda path: (path / "log").open("w"), "open for writing"),
+    "file to read and write": (lambda path: (path / "log").open("w+b"), "open for writing"),
+    "unbuffered": (lambda path: (path / "log").open("wb", buffering=0), "open for writing"),
+    "question by its name": (lambda _: stat, "os.stat by a name of its own"),
+    "class of text in memory": (lambda _: Notes(), "may write"),
 }  # fmt: skip
 
 
@@ -160,7 +188,9 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 def test_what_may_change_unseen_is_refused(
     tmp_path: Path, make: Callable[[Path], Any], why: str
 ) -> None:
-    assert why in Watch([{"held": make(tmp_path)}]).why_not
+    held = make(tmp_path)
+    assert why in Watch([{"held": held}]).why_not
+    close(held)
 
 
 LOGGER = logging.getLogger(__name__)
@@ -172,6 +202,10 @@ SETTLED: dict[str, Callable[[Path], Any]] = {
     "function of NumPy": lambda _: np.add,
     "method of text": lambda _: "a".join,
     "mapped for reading": lambda path: mapped(path, write=False),
+    "file to read": lambda path: opened(path, "rb"),
+    "text to read": lambda path: opened(path, "r"),
+    "file that is closed": closed,
+    "output": lambda _: sys.__stdout__,
     "pool of names": lambda _: MappingProxyType({"a": [1]}),
     "index of pandas": lambda _: pd.Index([1, 2]),
     "times of pandas": lambda _: pd.date_range("2026", periods=3).array,
@@ -185,9 +219,11 @@ SETTLED: dict[str, Callable[[Path], Any]] = {
 def test_objects_of_packages_are_watched_or_do_not_change(
     tmp_path: Path, make: Callable[[Path], Any]
 ) -> None:
-    watch = Watch([{"held": make(tmp_path)}])
+    held = make(tmp_path)
+    watch = Watch([{"held": held}])
     assert not watch.why_not
     assert watch.is_same() and watch.is_same_throughout()
+    close(held)
 
 
 class Columns:
@@ -237,6 +273,90 @@ def test_changes_within_objects_of_packages_are_seen(
     assert watch.is_same_throughout()
     change(held)
     assert not watch.is_same_throughout()
+
+
+@pytest.mark.parametrize("mode", ["r", "rb"])
+@pytest.mark.parametrize("text", ["xyz", "abcd"])
+def test_a_file_that_is_open_and_written_anew_is_seen(tmp_path: Path, mode: str, text: str) -> None:
+    with opened(tmp_path, mode) as file:
+        watch = Watch([{"held": file}])
+        assert not watch.why_not and watch.is_same()
+        with (tmp_path / "data").open("r+") as own:
+            own.write(text)
+        assert not watch.is_same()
+
+
+MAPS: dict[str, Callable[[Path], Any]] = {
+    "memmap": lambda path: np.memmap(path, np.uint8, "r"),
+    "copied when written": lambda path: np.memmap(path, np.uint8, "c"),
+    "array": lambda path: np.asarray(np.memmap(path, np.uint8, "r")),
+    "from a buffer": lambda path: np.frombuffer(mapped(path.parent, write=False), np.uint8),
+    "map": lambda path: mapped(path.parent, write=False),
+    "tensor": lambda path: torch.from_numpy(np.memmap(path, np.uint8, "c")),
+    "file": lambda path: opened(path.parent, "rb", name="mapped"),
+}
+
+
+@pytest.mark.parametrize("make", MAPS.values(), ids=MAPS)
+def test_files_that_the_script_maps_for_writing_are_not_read_ahead(
+    make: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "mapped"
+    path.write_bytes(bytes(1 << 15))
+    (tmp_path / "other").write_bytes(bytes(1 << 15))
+    held = make(path)
+    path.write_bytes(bytes(1 << 15))
+    kept = np.memmap(tmp_path / "other", np.uint8, "r+")
+    watch = Watch([{"held": held}])
+    assert not watch.why_not and watch.is_same()
+    writer = np.memmap(path, np.uint8, "r+")
+    assert not watch.is_same()
+    assert "open for writing" in Watch([{"held": held}]).why_not
+    del writer, kept
+    watch = Watch([{"held": held}])
+    assert not watch.why_not
+    with path.open("r+b") as file:
+        file.write(b"something")
+    assert not watch.is_same()
+    close(held)
+
+
+class Trainer:
+    """Whoever refers to it, weakly or not, sees its step."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def read(self) -> int:
+        return self.step
+
+
+WEAK: dict[str, Callable[[Trainer], Any]] = {
+    "reference": weakref.ref,
+    "proxy": weakref.proxy,
+    "method": lambda trainer: weakref.WeakMethod(trainer.read),
+    "set": lambda trainer: weakref.WeakSet([trainer]),
+    "values": lambda trainer: weakref.WeakValueDictionary({1: trainer}),
+    "keys": lambda trainer: weakref.WeakKeyDictionary({trainer: 1}),
+}
+
+
+@pytest.mark.parametrize("refer", WEAK.values(), ids=WEAK)
+def test_objects_that_are_referred_to_weakly_are_looked_at_or_refused(refer: Any) -> None:
+    trainer = Trainer()
+    held = {"weak": refer(trainer)}
+    assert "refers weakly" in Watch([held]).why_not
+    watch = Watch([{**held, "strong": trainer}])
+    assert not watch.why_not and watch.is_same()
+    trainer.step += 1
+    assert not watch.is_same()
+
+
+def test_what_ends_with_an_object_and_references_that_have_ended_are_no_hindrance() -> None:
+    trainer = Trainer()
+    ended = weakref.ref(Trainer())
+    watch = Watch([{"end": weakref.finalize(trainer, print), "ended": ended}])
+    assert not watch.why_not and watch.is_same()
 
 
 def plain(index: int) -> Any:

@@ -22,12 +22,12 @@ from slipstream.loader.wire import Closed
 from slipstream.run.fix import Say
 from slipstream.run.loading import parked
 from slipstream.run.loading.child import Job
-from slipstream.run.loading.confine import stamp_of
 from slipstream.run.loading.crew import Answer, Crew
 from slipstream.run.loading.digest import digest
 from slipstream.run.loading.held import Held
 from slipstream.run.loading.indices import Indices
 from slipstream.run.loading.knowledge import Knowledge
+from slipstream.run.loading.questions import has_same_answer
 from slipstream.run.loading.scout import Scout
 from slipstream.run.loading.staffing import DEPTH, Staffing
 from slipstream.run.loading.states import (
@@ -166,6 +166,8 @@ class Ahead:
         try:
             after = read_states()
             known.draws = known.draws or before != after
+            if self._held is not None:
+                self._held.note_given(index)
             self._go_on(index, before, after, batch)
         except Closed:
             self._turn_off("a process that makes batches ahead has ended")
@@ -344,7 +346,8 @@ class Ahead:
             return None
         number, expected, begins = self._queue.popleft()
         assert self._held is not None
-        if expected is not index or not self._held.is_same():
+        is_same = self._held.is_same() and crew.surroundings == surroundings()
+        if expected is not index or not is_same:
             self._begin_anew()
             return None
         began = time.perf_counter()
@@ -355,7 +358,7 @@ class Ahead:
             return None
         if not self._is_due(answer, begins):
             return None
-        are_files_old = any(stamp_of(path) != stamp for path, stamp in answer.opened)
+        are_files_old = not all(map(has_same_answer, answer.asked))
         if are_files_old or answer.entries != self._held.entries(index):
             self._begin_anew()
             return None
@@ -363,6 +366,7 @@ class Ahead:
         if self._known.delivered in _SPOT_CHECKS or not self._known.delivered % _CHECKED_EACH:
             self._expected = digest(answer.batch), answer.ends
             return None
+        self._held.note_given(index)
         write_states(answer.ends)
         self._chain.update(answer.ends)
         if number != self._first:

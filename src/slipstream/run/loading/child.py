@@ -25,6 +25,7 @@ from slipstream.run.loading.digest import digest, trouble
 from slipstream.run.loading.held import Held
 from slipstream.run.loading.read_only import forbid_writing
 from slipstream.run.loading.states import States, changed, others, read_states, write_states
+from slipstream.run.loading.surroundings import surroundings
 from slipstream.run.loading.threads import ThreadDependence
 from slipstream.run.pictures.batches import LateCollate
 from slipstream.run.pictures.late_tensor import postponed
@@ -84,6 +85,7 @@ class _Maker:
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._threads = 1  # for pictures
         self._is_scout = False
+        self._surroundings = surroundings()
 
     def serve(self) -> None:
         while True:
@@ -126,7 +128,7 @@ class _Maker:
             write_states(states)
         before = read_states()
         began = time.perf_counter()
-        self._confinement.take_opened()
+        self._confinement.take_questions()
         slot = self._slots.take(self._expected) if self._expected else None
         try:
             batch, doubt = self._watched(index, slot and slot[1])
@@ -152,9 +154,9 @@ class _Maker:
         where = slot[0] if slot is not None else memory
         ends = changed(before, after)
         entries = self._job.held.entries(index) if self._job.held is not None else 0
-        opened = self._confinement.take_opened()
+        asked = self._confinement.take_questions()
         seconds = time.perf_counter() - began
-        self._send((BATCH, number, where, places, parcel.skeleton, ends, entries, opened, seconds))
+        self._send((BATCH, number, where, places, parcel.skeleton, ends, entries, asked, seconds))
 
     def _scout(self, number: int, index: Any, states: States | None) -> None:
         """What samples draw, without pixels. A batch of torch's own collate draws no more."""
@@ -171,11 +173,11 @@ class _Maker:
             else:
                 self._batch(index)
         seconds = time.perf_counter() - began
-        self._confinement.take_opened()
+        self._confinement.take_questions()
         if trace := self._confinement.take_trace():
             self._send((FAILED, number, trace))
-        elif self._job.held is not None and not self._job.held.is_same():
-            self._send((FAILED, number, "samples change what the dataset holds"))
+        elif change := self._changes():
+            self._send((FAILED, number, change))
         else:
             self._send((SCOUTED, number, changed(before, read_states()), seconds))
 
@@ -194,15 +196,21 @@ class _Maker:
 
     def _watched(self, index: Any, memory: Any = None) -> tuple[Any, str]:
         """A batch, and why it may not be what the loop's process would make."""
-        job = self._job
-        mode = ThreadDependence() if job.threads > 1 else None
+        mode = ThreadDependence() if self._job.threads > 1 else None
         with mode or nullcontext():
             batch = self._batch(index, memory)
         if mode is not None and mode.found:
             return batch, f"{mode.found} may round differently with other threads"
-        if job.held is not None and not job.held.is_same():
-            return batch, "samples change what the dataset holds"
-        return batch, ""
+        return batch, self._changes()
+
+    def _changes(self) -> str:
+        """What samples have changed here that is the loop's to have."""
+        held = self._job.held
+        if held is not None and not held.is_same():
+            return "samples change what the dataset holds"
+        if surroundings() != self._surroundings:
+            return "samples change settings of the process"
+        return ""
 
     def _samples(self, index: Any) -> Any:
         dataset = self._job.dataset

@@ -11,6 +11,9 @@ import stat
 import sys
 from typing import Any
 
+from slipstream.run.loading.outlets import watch_outlets
+from slipstream.run.loading.questions import Note, Questions
+
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _ACTIONS = """
     os.remove os.rename os.mkdir os.rmdir os.link os.symlink os.truncate os.chmod os.chown os.utime
@@ -19,18 +22,8 @@ _ACTIONS = """
     shutil.move shutil.copyfile sqlite3.connect
 """
 _FORBIDDEN = frozenset(_ACTIONS.split())
+_SAYS = "prints or writes"
 _LISTING = frozenset({"os.listdir", "os.scandir"})
-_SYSTEM = ("/proc/", "/sys/", "/dev/")
-Stamp = tuple[int, int, int]
-
-
-def stamp_of(path: str) -> Stamp | None:
-    """What changes when a file or folder does; None where there is none."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - often
-    except (OSError, ValueError):
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Confinement:
@@ -50,11 +43,12 @@ class Confinement:
         for number in signal.valid_signals() - {signal.SIGINT}:
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
-        self._opened: dict[str, Stamp | None] = {}
+        self._questions = Questions()
         self._counts = _counts_of_writing()
         self._flush()
         self._size, self._written = self._sink_size(), self._bytes_written()
         sys.addaudithook(self._audit)
+        watch_outlets(self._note_said)
 
     def take_trace(self) -> str:
         """Empty where it has only read."""
@@ -62,14 +56,13 @@ class Confinement:
         size, tried, self._tried = self._sink_size(), self._tried, ""
         written = self._bytes_written()
         if not tried and (size != self._size or written != self._written):
-            tried = "prints or writes"
+            tried = _SAYS
         self._size, self._written = size, written
         return tried
 
-    def take_opened(self) -> list[tuple[str, Stamp | None]]:
-        """Files and folders that it has looked into since the last call, as they were then."""
-        opened, self._opened = [*self._opened.items()], {}
-        return opened
+    def take_questions(self) -> list[Note]:
+        """What it has asked the file system since the last call."""
+        return self._questions.take()
 
     def _cut_off(self, descriptor: int) -> None:
         try:
@@ -105,22 +98,18 @@ class Confinement:
         if event == "open":
             path, _, flags = args
             if not isinstance(flags, int) or not flags & _WRITING or path == os.devnull:
-                self._note_opened(path)
+                self._questions.note(path)
                 return
         elif event in _LISTING:
-            self._note_opened(args[0])
+            self._questions.note(args[0])
             return
         elif event not in _FORBIDDEN:
             return
         self._tried = f"does {event}"
         raise PermissionError(f"{event} in a process that only reads ahead")
 
-    def _note_opened(self, path: Any) -> None:
-        if path is None or isinstance(path, int):
-            return
-        name = os.fsdecode(path)
-        if not name.startswith(_SYSTEM):
-            self._opened.setdefault(name, stamp_of(name))
+    def _note_said(self) -> None:
+        self._tried = self._tried or _SAYS
 
     def _bytes_written(self) -> bytes:
         """By any library, as the kernel counts them."""
@@ -130,7 +119,8 @@ class Confinement:
         return next((line for line in lines if line.startswith(b"wchar")), b"")
 
     def _flush(self) -> None:
-        for stream in (sys.stdout, sys.stderr):
+        streams: list[Any] = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
+        for stream in streams:
             with contextlib.suppress(Exception):  # closed, or none at all
                 stream.flush()
 

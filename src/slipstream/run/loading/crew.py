@@ -27,7 +27,7 @@ from slipstream.run.loading.child import (
     Job,
 )
 from slipstream.run.loading.child import fork_child as _fork
-from slipstream.run.loading.confine import Stamp
+from slipstream.run.loading.questions import Note
 from slipstream.run.loading.states import States
 from slipstream.run.loading.surroundings import surroundings
 
@@ -44,7 +44,7 @@ class Answer:
     failure: str = ""
     digest: str = ""
     entries: int = 0  # of what is long in the dataset, as they were there
-    opened: list[tuple[str, Stamp | None]] = field(default_factory=list)  # files, as they were
+    asked: list[Note] = field(default_factory=list)  # of the file system
     seconds: float = 0.0
     nbytes: int = 0
 
@@ -117,14 +117,14 @@ class Child:
         if kind == SCOUTED:
             return Answer(ends=parts[0], seconds=parts[1])
         assert kind == BATCH
-        where, places, skeleton, ends, entries, opened, seconds = parts
+        where, places, skeleton, ends, entries, asked, seconds = parts
         memory = where  # itself, or the number of a slot
         if isinstance(where, int):
             memory = self._leases.lend(self._slots[where], (where, Forks.count))
         batch = unwrap(skeleton, places, memory)
         nbytes = 0 if memory is None else memory.nbytes
         return Answer(
-            batch, ends, entries=entries, opened=opened, seconds=seconds, nbytes=nbytes
+            batch, ends, entries=entries, asked=asked, seconds=seconds, nbytes=nbytes
         )  # fmt: skip
 
     def _take_back(self) -> tuple[list[int], list[int]]:

@@ -23,6 +23,10 @@ _MANY = 4_000_000  # items, which are too many to hold on to
 _BYTES = 1 << 12  # of a row
 _TEXT = 1 << 9
 _DEPTH = 3
+_ALSO_NUMPYS = frozenset({
+    torch.float32, torch.float64, torch.float16, torch.uint8, torch.int8, torch.int16, torch.int32,
+    torch.int64, torch.bool,
+})  # fmt: skip
 _ATOMS = frozenset({int, float, complex, bool, type(None)})
 
 
@@ -35,6 +39,7 @@ class Long:
             self._subsets.append(dataset)
             dataset = dataset.dataset
         self._things = [thing for thing in things if _is_long(thing)][:_MOST]
+        self._with_inner = [thing for thing in self._things if not _holds_settled(thing)]
         changing = [thing for thing in self._things if _is_changing(thing)]
         self._looks = [look for thing in changing for look in _looks(thing)]
         self._found = [[*look()] for look in self._looks]
@@ -49,10 +54,13 @@ class Long:
         except Exception:  # others, which cannot be compared
             return False
 
-    def entries(self, index: Any) -> int:
+    def entries(self, index: Any, *, inner: bool = False) -> int:
         """What lies at the indices of a batch: equal in processes that were forked, as long as it
-        is.
+        is. `inner`: of those alone where `is_same` does not tell.
         """
+        things = self._with_inner if inner else self._things
+        if not things:
+            return 0
         items = [*index] if isinstance(index, (list, tuple)) else [index]
         try:
             numbers = [*map(operator.index, items)]
@@ -60,7 +68,7 @@ class Long:
                 numbers = [operator.index(subset.indices[number]) for number in numbers]
         except Exception:
             numbers = []
-        return hash(tuple(_entries(thing, numbers, items) for thing in self._things))
+        return hash(tuple(_entries(thing, numbers, items) for thing in things))
 
 
 def _is_long(thing: Any) -> bool:
@@ -76,6 +84,19 @@ def _is_long(thing: Any) -> bool:
 
 def _is_changing(thing: Any) -> bool:
     return not isinstance(thing, (tuple, np.ndarray, torch.Tensor)) and len(thing) <= _MANY
+
+
+def _holds_settled(thing: Any) -> bool:
+    """Whether its items, of which the first stands for all, can only be put in another's place."""
+    if isinstance(thing, (np.ndarray, torch.Tensor)):
+        return False
+    return _is_settled(next(iter(thing.values() if isinstance(thing, dict) else thing)))
+
+
+def _is_settled(item: Any) -> bool:
+    if type(item) is tuple:
+        return all(map(_is_settled, item))
+    return type(item) in _ATOMS or isinstance(item, (str, bytes, PurePath, np.generic))
 
 
 def _looks(thing: Any) -> list[Callable[[], list[Any]]]:
@@ -117,6 +138,8 @@ def _rows(array: Any, numbers: list[int]) -> bytes:
 
 
 def _rows_of_tensor(tensor: torch.Tensor, numbers: list[int]) -> bytes:
+    if tensor.dtype in _ALSO_NUMPYS and not tensor.is_neg():
+        return _rows(tensor.numpy(), numbers)  # sooner
     nbytes = tensor.nbytes // len(tensor)
     if nbytes <= _BYTES:
         return bytes(as_bytes(tensor[numbers]))

@@ -10,19 +10,22 @@ import ctypes
 import io
 import mmap
 import types
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from slipstream.run.loading.insides import Inside
 from slipstream.run.loading.looks import MISSING, Identical, in_slots
+from slipstream.run.loading.mapped import address_of
+from slipstream.run.loading.streams import STREAMS, of_stream
 
 # What samples are made from does not change by what they do.
 _SETTLED = frozenset({
-    "_abc", "_io", "_weakref", "datetime", "decimal", "enum", "fractions", "io", "logging", "numba",
-    "operator", "pyarrow", "re", "typing", "uuid", "weakref", "zoneinfo",
+    "_abc", "datetime", "decimal", "enum", "fractions", "logging", "numba", "operator", "pyarrow",
+    "re", "typing", "uuid", "zoneinfo",
 })  # fmt: skip
 _WITHOUT_STATE = (
     types.CodeType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -33,20 +36,12 @@ _WITHOUT_STATE = (
 MEMORY = (
     mmap.mmap, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData, ctypes._Pointer,
 )  # fmt: skip
+_BUFFERS = (bytearray, array.array, io.BytesIO)
+# Written in C: a class of the script that is made of one has contents beside its attributes.
+WITH_CONTENTS = (*_BUFFERS, *STREAMS)
 _OF_EXTENSION_ARRAYS = ("_ndarray", "_pa_array", "_data", "_mask")
 _OF_FRAMES = ("_mgr", "_flags", "_item_cache", "_cache")
 _MOST_BYTES = 1 << 16  # of a buffer
-
-
-@dataclass
-class Inside:
-    """`looks` tell whether it changes, `parts` are to be looked at as well, and `why_not` says why
-    it cannot be watched.
-    """
-
-    looks: list[Callable[[], Any]] = field(default_factory=list)
-    parts: list[Any] = field(default_factory=list)
-    why_not: str = ""
 
 
 def inside(thing: Any) -> Inside:
@@ -54,14 +49,11 @@ def inside(thing: Any) -> Inside:
     kind = type(thing)
     package = kind.__module__.partition(".")[0]
     name = f"{kind.__module__}.{kind.__name__}"
-    if isinstance(thing, (bytearray, array.array, io.BytesIO)):
-        return _of_buffer(thing, name)
-    if isinstance(thing, MEMORY):
-        return _of_memory(thing, name)
+    for kinds, look_into in _OF_KINDS:
+        if isinstance(thing, kinds):
+            return look_into(thing, name)
     if package in _SETTLED or kind is object or isinstance(thing, _WITHOUT_STATE):
         return Inside()
-    if isinstance(thing, types.MappingProxyType):
-        return Inside([lambda: Identical(tuple(thing.values()))], [*thing.values()])
     if known := known_package(kind):
         return _KNOWN[known](thing, name)
     if isinstance(thing, Iterator):
@@ -91,8 +83,21 @@ def _of_memory(thing: Any, name: str) -> Inside:
     if isinstance(thing, mmap.mmap):
         with memoryview(thing) as view:
             if view.readonly:
-                return Inside()
+                return Inside(addresses=[address_of(view)])
     return Inside(why_not=f"it holds {name}, which the loop may write to")
+
+
+def _of_proxy(thing: Any, _: str) -> Inside:
+    return Inside([lambda: Identical(tuple(thing.values()))], [*thing.values()])
+
+
+def _of_end(thing: Any, _: str) -> Inside:
+    """What is done when an object is gone."""
+    return Inside([lambda: thing.alive])
+
+
+def _of_weak_keys(thing: Any, _: str) -> Inside:
+    return Inside(parts=[vars(thing), thing.keyrefs()])
 
 
 def _of_pandas(thing: Any, name: str) -> Inside:
@@ -158,4 +163,12 @@ def _is_empty(kind: type) -> bool:
     return all(base is object or "__slots__" in vars(base) for base in kind.__mro__)
 
 
+_OF_KINDS: tuple[tuple[Any, Callable[[Any, str], Inside]], ...] = (
+    (_BUFFERS, _of_buffer),
+    (STREAMS, of_stream),
+    (MEMORY, _of_memory),
+    (types.MappingProxyType, _of_proxy),
+    (weakref.finalize, _of_end),
+    (weakref.WeakKeyDictionary, _of_weak_keys),
+)
 _KNOWN = {"pandas": _of_pandas, "h5py": _of_hdf5, "tokenizers": _of_tokenizers}

@@ -7,6 +7,7 @@ their globals. Functions of installed packages are taken to give the same for th
 import argparse
 import functools
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType, SimpleNamespace
@@ -33,12 +34,16 @@ from slipstream.run.loading.looks import (
     own_values,
     slots_of,
 )
+from slipstream.run.loading.mapped import MappedFiles, lies_in_map
 from slipstream.run.loading.package_generators import GENERATORS
-from slipstream.run.loading.packages import MEMORY, inside, known_package
+from slipstream.run.loading.packages import MEMORY, WITH_CONTENTS, inside, known_package
+from slipstream.run.loading.questions import BY_OWN_NAMES
 from slipstream.run.loading.shared_list import PackedList
+from slipstream.run.loading.stamps import lasting_stamp_of, stamp_of
 
 _CODE = (FunctionType, MethodType, functools.partial, property, functools.cached_property,
          staticmethod, classmethod)  # fmt: skip
+_WEAK = (weakref.ReferenceType, weakref.ProxyType, weakref.CallableProxyType)
 _CONTAINERS = (dict, tuple, frozenset, list, set, deque)
 # Of installed packages, but the script's to fill.
 _OPEN = (Dataset, torch.nn.Module, argparse.Namespace, SimpleNamespace)
@@ -66,16 +71,25 @@ class Watch:
         self._scopes: set[tuple[int, frozenset[str]]] = set()
         self._quick: list[tuple[_Look, Any]] = []
         self._thorough: list[tuple[_Look, Any]] = []
+        self._weak: dict[int, Any] = {}
+        self._addresses: list[int] = []
+        self._files: list[tuple[int, int]] = []
         self._queue = deque(roots)
         while self._queue:
             if len(self.seen) > _MOST_OBJECTS:
                 self._refuse("it consists of more objects than can be watched")
                 break
             thing = self._queue.popleft()
+            if issubclass(type(thing), _WEAK):  # a proxy says that it is something else
+                self._weak[id(thing)] = thing
+                continue
             try:
                 self._visit(thing)
             except Exception as error:
                 self._refuse(f"{type(thing).__name__} cannot be watched ({type(error).__name__})")
+        self._look_at_weak()
+        if (self._addresses or self._files) and not self.why_not:
+            self._look_at_files()
 
     def is_same(self) -> bool:
         """Whether nothing has changed that a quick look shows."""
@@ -91,9 +105,28 @@ class Watch:
     def _note(self, look: _Look, *, thorough: bool = False) -> None:
         (self._thorough if thorough else self._quick).append((look, look()))
 
+    def _look_at_weak(self) -> None:
+        """To look at an object is to keep it, which is for those who refer to it to do."""
+        weak = [one for one in self._weak.values() if not _has_ended(one)]
+        if not weak:
+            return
+        held = {id(one) for thing in self.seen.values() for one in weakref.getweakrefs(thing)}
+        if not held.issuperset(map(id, weak)):
+            self._refuse("it refers weakly to an object that it does not hold")
+
+    def _look_at_files(self) -> None:
+        files = MappedFiles(self._addresses, self._files)
+        files.watch()
+        if files.can_be_written():
+            self._refuse("it reads a file that the script has open for writing")
+        self._note(files.is_written)
+        for path in files.paths:
+            lasting_stamp_of(path)  # from here on a change shows
+            self._note(functools.partial(stamp_of, path))
+
     def _visit(self, thing: Any) -> None:
         if isinstance(thing, BuiltinFunctionType):
-            self._queue.append(thing.__self__)  # a generator's `random`, or a module
+            self._visit_builtin(thing)
             return
         if isinstance(thing, ATOMS) or thing is MISSING or id(thing) in self.seen:
             return
@@ -122,6 +155,11 @@ class Watch:
         else:
             self._visit_object(thing)
 
+    def _visit_builtin(self, thing: Any) -> None:
+        self._queue.append(thing.__self__)  # a generator's `random`, or a module
+        if thing in BY_OWN_NAMES:
+            self._refuse(f"it calls os.{thing.__name__} by a name of its own")
+
     def _visit_tensor(self, tensor: torch.Tensor) -> None:
         if tensor.is_inference():
             self._refuse("it holds a tensor of inference mode")
@@ -135,12 +173,16 @@ class Watch:
             if tensor.device.type == "cpu" and tensor.nbytes <= _THOROUGH_BYTES:
                 small = tensor.nbytes <= _ARRAY_BYTES
                 self._note(lambda: checksum(as_bytes(tensor)), thorough=not small)
+            if tensor.device.type == "cpu" and tensor.nbytes > _ARRAY_BYTES:
+                self._addresses.append(tensor.data_ptr())
 
     def _visit_array(self, array: Any) -> None:
         if isinstance(array, np.memmap) and array.mode not in ("r", "c"):
             self._refuse("it holds a file that is mapped for writing")
             return
         self._note(lambda: (array.ctypes.data, array.shape))
+        if array.nbytes and lies_in_map(array):
+            self._addresses.append(array.ctypes.data)
         if array.dtype == np.dtype(object):
             self._visit_items(tuple(array.flat), lambda: array.size, lambda: tuple(array.flat))
         elif not array.dtype.hasobject and array.nbytes <= _ARRAY_BYTES:
@@ -247,7 +289,8 @@ class Watch:
                 self._note(lambda: Identical(in_slots(thing, slots)))
                 self._queue.extend(in_slots(thing, slots))
             self._queue.append(kind)
-            return
+            if not isinstance(thing, WITH_CONTENTS):
+                return
         self.foreign.append(thing)
         found = inside(thing)
         if found.why_not:
@@ -255,6 +298,12 @@ class Watch:
         for look in found.looks:
             self._note(look)
         self._queue.extend(found.parts)
+        self._addresses += found.addresses
+        self._files += found.files
+
+
+def _has_ended(weak: Any) -> bool:
+    return isinstance(weak, weakref.ReferenceType) and weak() is None
 
 
 def _are_same(looks: list[tuple[_Look, Any]]) -> bool:

@@ -1,0 +1,217 @@
+"""What samples leave behind beside a batch is there as without batches made ahead."""
+
+import contextlib
+import io
+import logging
+import logging.handlers
+import os
+import queue
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.utils.data import DataLoader
+
+from tests.run.loading_kit import (
+    SIZE,
+    Slow,
+    always_scouted,
+    always_worth_it,
+    check_equal,
+    check_left_alone,
+    epochs,
+    flat,
+    patient,
+)
+
+
+@pytest.fixture(autouse=True, params=["alone", "scouted"])
+def _worth_it(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    always_worth_it(monkeypatch)
+    if request.param == "scouted":
+        always_scouted(monkeypatch)
+
+
+class Writing(Slow):
+    """Has a stream, and writes to it."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self.stream = stream
+
+    def __getitem__(self, index: int) -> Any:
+        print(index, file=self.stream)
+        return super().__getitem__(index)
+
+
+def test_a_file_that_the_dataset_writes_to_has_all_lines(tmp_path: Path) -> None:
+    def use() -> Any:
+        with (tmp_path / "samples.log").open("w") as log:
+            dataset = Writing(log)
+            batches = [flat(batch) for batch in DataLoader(dataset, batch_size=4)]
+        return batches, (tmp_path / "samples.log").read_text()
+
+    check_left_alone(use, "open for writing")
+
+
+def test_text_in_memory_that_the_dataset_writes_to_has_all_lines() -> None:
+    def use() -> Any:
+        dataset = Writing(io.StringIO())
+        batches = [flat(batch) for batch in DataLoader(dataset, batch_size=4)]
+        return batches, dataset.stream.getvalue()
+
+    check_left_alone(use, "may write")
+
+
+class Seeking(Slow):
+    """Reads from a file that it holds open."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.file = path.open("rb", buffering=0)
+
+    def __getitem__(self, index: int) -> Any:
+        self.file.seek(8 * index)
+        return np.frombuffer(self.file.read(8), np.int64).copy(), super().__getitem__(index)
+
+    def __del__(self) -> None:
+        self.file.close()
+
+
+def test_a_file_that_is_held_open_and_that_the_loop_writes_anew_is_read_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "data.bin"
+
+    def use() -> Any:
+        path.write_bytes(np.arange(SIZE).tobytes())
+        seen = []
+        for number, batch in enumerate(DataLoader(Seeking(path), batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                descriptor = os.open(path, os.O_WRONLY)
+                os.write(descriptor, np.arange(number, number + SIZE).tobytes())
+                os.close(descriptor)
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+def test_a_file_that_is_read_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(np.arange(SIZE).tobytes())
+    check_equal(
+        epochs(lambda: DataLoader(Seeking(tmp_path / "data.bin"), batch_size=4)), at_least=10
+    )
+
+
+class Saying(Slow):
+    """Says something of some samples, late."""
+
+    def __init__(self, say: Callable[[int], Any]) -> None:
+        super().__init__()
+        self.say = say
+
+    def __getitem__(self, index: int) -> Any:
+        if index in (40, 41, 60):
+            self.say(index)
+        return super().__getitem__(index)
+
+
+LOG = logging.getLogger("tests.samples")
+
+
+@contextlib.contextmanager
+def handled(handler: logging.Handler) -> Iterator[None]:
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+    LOG.addHandler(handler)
+    try:
+        yield
+    finally:
+        LOG.removeHandler(handler)
+
+
+class Tee:
+    """As scripts put it in the place of standard output."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, text: str) -> None:
+        self.lines.append(text)
+
+    def flush(self) -> None:
+        pass
+
+
+def in_memory() -> Any:
+    kept = logging.handlers.MemoryHandler(1000)
+    return handled(kept), lambda: [record.getMessage() for record in kept.buffer]
+
+
+def in_a_queue() -> Any:
+    kept: queue.Queue[Any] = queue.Queue()
+    handler = logging.handlers.QueueHandler(kept)
+    return handled(handler), lambda: [record.getMessage() for record in kept.queue]
+
+
+def redirected() -> Any:
+    kept = io.StringIO()
+    return contextlib.redirect_stdout(kept), kept.getvalue
+
+
+def by_a_tee() -> Any:
+    kept = Tee()
+    return contextlib.redirect_stderr(kept), lambda: kept.lines  # type: ignore[type-var]
+
+
+def collected() -> Any:
+    @contextlib.contextmanager
+    def collecting() -> Iterator[None]:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            kept.append(found)
+            yield
+
+    kept: list[Any] = []
+    return collecting(), lambda: [str(one.message) for one in kept[0]]
+
+
+OUTLETS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
+    "MemoryHandler": (in_memory, lambda index: LOG.info("sample %d", index)),
+    "QueueHandler": (in_a_queue, lambda index: LOG.info("sample %d", index)),
+    "redirect_stdout": (redirected, print),
+    "redirect_stderr": (by_a_tee, lambda index: print(index, file=sys.stderr)),
+    "catch_warnings": (collected, lambda index: warnings.warn(f"sample {index}", stacklevel=1)),
+}
+
+
+@pytest.mark.parametrize(("outlet", "say"), OUTLETS.values(), ids=OUTLETS)
+def test_what_samples_say_is_heard_where_it_would_be(outlet: Any, say: Any) -> None:
+    def use() -> Any:
+        around, heard = outlet()
+        with around:
+            seen = [
+                (flat(batch), patient(), [*heard()])
+                for batch in DataLoader(Saying(say), batch_size=2)
+            ]
+        assert len(heard()) >= 3
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+def test_records_that_nobody_takes_are_no_hindrance() -> None:
+    def use() -> Any:
+        with handled(logging.NullHandler()):
+            loader = DataLoader(Saying(lambda index: LOG.info("sample %d", index)), batch_size=2)
+            return [(flat(batch), patient()) for batch in loader]
+
+    compared = check_equal(use, at_least=10)
+    assert "prints" not in compared.notes
+    assert not compared.known[-1].misses
