@@ -106,6 +106,37 @@ def test_models_that_do_more_are_left_alone(tmp_path: Path, name: str) -> None:
     assert all(names["graphs"])
 
 
+SPEAKING = {
+    "prints": {"extra": "print('x', end='')"},
+    "logs": {"setup": "import logging\nlog = logging.getLogger('x')", "extra": "log.log(20, 'x')"},
+    "warns": {"setup": "from warnings import warn as tell", "extra": "tell('x')"},
+    "writes": {"setup": "import sys\nfile = sys.stdout", "extra": "file.flush()"},
+    "by a function": {
+        "setup": "def tell(): say()\ndef say(): print('x', end='')",
+        "extra": "tell()",
+    },
+    "by a method": {
+        "setup": "class Teller:\n    def tell(self): print('x', end='')",
+        "extra": "self.tell()",
+    },
+    "by an object": {
+        "setup": "class Voice:\n    def tell(self): print('x', end='')\nvoice = Voice()",
+        "extra": "voice.tell()",
+    },
+}
+
+
+@pytest.mark.parametrize("name", list(SPEAKING))
+@pytest.mark.filterwarnings("ignore:x")
+def test_models_that_say_something_are_not_called_twice(tmp_path: Path, name: str) -> None:
+    source = loop(**SPEAKING[name])
+    if name == "by a method":
+        source = source.replace("class Net(nn.Module)", "class Net(Teller, nn.Module)")
+    names, known = same_losses(source, tmp_path, "inference-mode")
+    assert all(names["graphs"])
+    assert known.notes["inference-mode"][0].endswith("alone: it prints, logs or writes")
+
+
 CACHE = """
 import torch
 from torch import nn

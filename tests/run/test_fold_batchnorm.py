@@ -256,6 +256,20 @@ def test_a_convolution_that_somebody_else_uses_is_left_alone() -> None:
         assert "left alone" in found.notes["fold-batchnorm"][0]
 
 
+class Speaking(Block):
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        print("said")
+        return super().forward(given)
+
+
+def test_a_model_that_prints_is_not_called_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), Speaking()).eval()
+    with fixed():
+        for _ in range(4):
+            evaluate(net)
+    assert capsys.readouterr().out == "said\n" * 4
+
+
 def test_where_it_applies() -> None:
     faster = {"name": "folded", "now_ms": [2.0] * 9, "then_ms": [1.0] * 9, "folds": 3}
     assert fold_batchnorm.applies(situation(replays=[faster]))[0]

@@ -31,6 +31,7 @@ from slipstream.run.evaluating.purity import (
     state_of,
     watched,
 )
+from slipstream.run.evaluating.speech import says_something
 from slipstream.run.fix import Fix, Situation, Undo
 
 NAME = "inference-mode"
@@ -187,6 +188,14 @@ class _Calls:
         self, site: _Site, known: Any, original: Any, module: Any, args: Any, kwargs: Any
     ) -> Any:
         given = args, kwargs
+        try:
+            is_silent = not says_something(module)
+        except Exception as error:
+            self._give_up(error)
+            return original(module, *args, **kwargs)
+        if not is_silent:
+            self._leave(site, "it prints, logs or writes")
+            return original(module, *args, **kwargs)
         watch = None if self._is_special(module) or not are_plain(given) else watched(module)
         if watch is None or watch.why_not:
             site.is_open = False

@@ -23,6 +23,7 @@ from slipstream.doctor.record.inside import can_look_inside, looking_inside
 from slipstream.doctor.rules.replayed import compare
 from slipstream.patches import Patches
 from slipstream.run.evaluating.purity import has_hooks, signature
+from slipstream.run.evaluating.speech import says_something
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.outermost import Outermost, tensors_of
 
@@ -174,7 +175,7 @@ class _Folding:
                 model.pairs.clear()
 
     def _look(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:
-        if not can_look_inside(module) or has_hooks(module):
+        if not can_look_inside(module) or has_hooks(module) or says_something(module):
             self._models[module] = _Model([])
             return call(*args, **kwargs)
         with looking_inside(module) as seen:
