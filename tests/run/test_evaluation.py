@@ -87,6 +87,10 @@ LEFT_ALONE = {
     },
     "asks for gradients itself": {"extra": ASKS},
     "computes differently": {"extra": "x = x * (1.0 if torch.is_grad_enabled() else 1.0001)"},
+    "is looked at by a hook of all modules": {
+        "setup": "from torch.nn.modules.module import register_module_forward_hook as watch\n"
+        "def look(module, given, out): seen.append(out.sum().item())\nseen = []",
+    },
     "is looked at": {
         "setup": "def look(module, given, out): seen.append(out.sum().item())\nseen = []",
     },
@@ -96,6 +100,9 @@ LEFT_ALONE = {
 @pytest.mark.parametrize("name", list(LEFT_ALONE))
 def test_models_that_do_more_are_left_alone(tmp_path: Path, name: str) -> None:
     source = loop(**LEFT_ALONE[name])
+    if name == "is looked at by a hook of all modules":
+        source = source.replace("optimizer = ", "handle = watch(look)\noptimizer = ", 1)
+        source = f"{source}\nhandle.remove()\n"
     if name == "is looked at":
         source = source.replace(
             "optimizer = ", "model.head.register_forward_hook(look)\noptimizer = "

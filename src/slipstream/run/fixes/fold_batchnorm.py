@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -271,9 +270,7 @@ def _can_be_folded(convolution: Any, norm: Any) -> bool:
 
 def _is_looked_at(*parts: Any) -> bool:
     """Whether hooks would see what a folded pair has between its parts."""
-    return bool(_global_forward_hooks or _global_forward_pre_hooks) or any(
-        part._forward_hooks or part._forward_pre_hooks for part in parts
-    )
+    return any(has_hooks(part) for part in parts)
 
 
 def _are_same(pairs: list[_Pair], parts: list[tuple[Any, Any]]) -> bool:
