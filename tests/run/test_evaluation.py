@@ -249,6 +249,8 @@ FUNCTIONS = {
     "own lists": ("lists = {'a': []}; lists['a'].append(out)", "None", True),
     "detached by a function that calls itself": ("state = apart((out, [out]))", "state", True),
     "returned by a function that calls itself": ("state = through((out, [out]))", "state", False),
+    "own tensor": ("mean = torch.zeros(()); mean += out.sum()", "mean.item()", True),
+    "own tensor like another": ("a = x.new_zeros(2); a[0] = out.sum()", "a.tolist()", True),
     "log": ("meter.note(float(torch.log(out.exp().sum())), 1)", "None", True),
     "places of the best": ("_, best = torch.max(out, 1)", "best", True),
     # What may be learned from later.
@@ -268,6 +270,25 @@ FUNCTIONS = {
     "is put into a list of two names": ("store.all = own = []; own.append(out)", "None", False),
     "is added to an argument": ("sums.add_(out.sum())", "None", False),
     "may be called later": ("use = store.put; use(out)", "None", False),
+    "is given to a key": ("best = sorted([out, out], key=handle)", "None", False),
+    "is kept with all locals": ("kept.append(locals())", "None", False),
+    "is put into what is asked for": (
+        "lst = getattr(store, 'all'); lst.append(out)",
+        "None",
+        False,
+    ),
+    "is put into what a dictionary has": (
+        "d = {'a': kept}; d['b'] = out; d.get('a').append(out)",
+        "None",
+        False,
+    ),
+    "is put into a default": (
+        "d = {}; d['b'] = out; d.setdefault('a', kept).append(out)",
+        "None",
+        False,
+    ),
+    "is added to a view": ("view = sums.view(-1); view += out.sum()", "None", False),
+    "is added to a view by torch": ("v = torch.squeeze(sums); v += out.sum()", "None", False),
     "is saved": ("torch.save(out, 'out.pt')", "None", False),
     # A tensor says whether it has a graph.
     "prints a tensor": ("print('loss', criterion(out, y))", "None", False),

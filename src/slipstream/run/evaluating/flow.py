@@ -37,6 +37,8 @@ _LEARNS = {
     "register_hook", "requires_grad", "requires_grad_", "retain_grad", "retains_grad",
     "set_grad_enabled", "step", "vjp", "jacobian", "hessian",
 }  # fmt: skip
+# What these get is not written there.
+_SEES_ALL = {"eval", "exec", "locals", "vars"}
 # What these give has no graph, with gradients on or off.
 _PLAIN_METHODS = {
     "all", "any", "argmax", "argmin", "argsort", "detach", "dim", "eq", "equal", "ge", "gt",
@@ -71,6 +73,7 @@ _NO_MODELS = {
     "to", "transpose", "unsqueeze", "view",
 }  # fmt: skip
 _NUMBERS = {"max", "mean", "min", "norm", "prod", "sum"}
+_MAKES = ("cat", "clone", "empty", "full", "new_", "ones", "rand", "stack", "tensor", "zeros")
 _ROUNDS = 10
 _DEPTH = 6
 
@@ -147,6 +150,8 @@ def _may_be_a_model(function: ast.expr) -> bool:
 
 def _is_trouble(node: ast.AST) -> bool:
     if isinstance(node, ast.Yield | ast.YieldFrom | ast.Global | ast.Nonlocal | ast.Lambda):
+        return True
+    if isinstance(node, ast.Name) and node.id in _SEES_ALL:
         return True
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
     return name in _LEARNS
@@ -272,7 +277,7 @@ class _Flow:
             self._escape(node, f"calls {name}")
 
     def _is_of_tensor(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Call) or self._scope.is_tensor(node)
+        return self._computes(node) or self._scope.is_tensor(node)
 
     def _keeps_nothing(self, node: ast.Call) -> bool:
         function = node.func
@@ -282,6 +287,8 @@ class _Flow:
                 return True
             if self._scope.is_tensor(owner):
                 return hasattr(torch.Tensor, name) and not name.endswith("_")
+        if any(keyword.arg == "key" for keyword in node.keywords):
+            return False  # a function that gets them, too
         return keeps_nothing(self._scope.value(function))
 
     def _called(self, node: ast.Call) -> Verdict | None:
@@ -401,9 +408,18 @@ class _Flow:
         )
 
     def _computes(self, value: ast.expr) -> bool:
-        return isinstance(value, ast.Call) and (
-            value in self._sites or self._keeps_nothing(value) or self._has(value.func)
-        )
+        """Something new, by the model, by torch or by a tensor."""
+        if not isinstance(value, ast.Call):
+            return False
+        function = value.func
+        if value in self._sites:
+            return True
+        if isinstance(function, ast.Attribute) and self._has(function.value):
+            return hasattr(torch.Tensor, function.attr) and function.attr not in _OF_CONTAINERS
+        if isinstance(function, ast.Attribute) and self._scope.is_tensor(value):
+            # Others may give a view of what they get.
+            return function.attr.startswith(_MAKES) or self._has(value)
+        return self._has(value) and isinstance(self._scope.value(function), torch.nn.Module)
 
     def _has(self, node: ast.expr) -> bool:
         """Whether the value of an expression may have a graph of the model's."""
