@@ -251,6 +251,14 @@ FUNCTIONS = {
     "returned by a function that calls itself": ("state = through((out, [out]))", "state", False),
     "own tensor": ("mean = torch.zeros(()); mean += out.sum()", "mean.item()", True),
     "own tensor like another": ("a = x.new_zeros(2); a[0] = out.sum()", "a.tolist()", True),
+    "a loss of its own": ("total += nn.CrossEntropyLoss()(out, y).item()", "total", True),
+    "a loss made later": ("crit = nn.MSELoss(); total += crit(out, x).item()", "total", True),
+    "a module of unknown parts": ("total += nn.Sequential(Keeping())(out).item()", "total", False),
+    "a loss of an unknown function": (
+        "total += nn.TripletMarginWithDistanceLoss(distance_function=handle)(out, x, x).item()",
+        "total",
+        False,
+    ),
     "log": ("meter.note(float(torch.log(out.exp().sum())), 1)", "None", True),
     "places of the best": ("_, best = torch.max(out, 1)", "best", True),
     # What may be learned from later.

@@ -19,6 +19,7 @@ from slipstream.run.evaluating.kinds import (
     gives_a_number,
     is_known_part,
     keeps_nothing,
+    makes_a_layer,
     users_function,
 )
 from slipstream.run.evaluating.places import Place
@@ -289,7 +290,17 @@ class _Flow:
                 return hasattr(torch.Tensor, name) and not name.endswith("_")
         if any(keyword.arg == "key" for keyword in node.keywords):
             return False  # a function that gets them, too
-        return keeps_nothing(self._scope.value(function))
+        return keeps_nothing(self._scope.value(function)) or self._is_new_layer(function)
+
+    def _is_new_layer(self, node: ast.expr) -> bool:
+        """`nn.CrossEntropyLoss()`, or a name of one that the function has made."""
+        made = [node]
+        if isinstance(node, ast.Name):
+            made = self._stores.values(node.id) or made
+        return all(
+            isinstance(value, ast.Call) and makes_a_layer(self._scope.value(value.func))
+            for value in made
+        )
 
     def _called(self, node: ast.Call) -> Verdict | None:
         """Of a function, method or module of the script, if it is one."""

@@ -15,7 +15,11 @@ _TORCH = (
     "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._C._linalg", "torch._C._fft",
     "torch._C._special", "torch.special", "torch.linalg", "torch.fft",
 )  # fmt: skip
-_NOT_THESE = {"compile", "load", "save"}
+_NOT_THESE = {
+    "TripletMarginWithDistanceLoss", "compile", "load", "save",
+    "triplet_margin_with_distance_loss",
+}  # fmt: skip
+_LAYERS = ("torch.nn.modules.activation", "torch.nn.modules.loss")
 _BUILTINS = {
     "abs", "all", "any", "bool", "callable", "dict", "divmod", "enumerate", "float", "getattr",
     "hasattr", "int", "isinstance", "issubclass", "iter", "len", "list", "max", "min", "next",
@@ -82,7 +86,15 @@ def users_function(value: Any) -> FunctionType | None:
 def is_known_part(module: torch.nn.Module) -> bool:
     """A module whose code is not the script's, and that keeps nothing."""
     kind = type(module)
-    return f"{kind.__module__}.".startswith(_MODULES) and "forward" not in vars(module)
+    is_known = f"{kind.__module__}.".startswith(_MODULES) and kind.__name__ not in _NOT_THESE
+    return is_known and "forward" not in vars(module)
+
+
+def makes_a_layer(kind: Any) -> bool:
+    """A class of torch whose modules have no parts or functions of others."""
+    if not isinstance(kind, type) or not issubclass(kind, torch.nn.Module):
+        return False
+    return kind.__module__.startswith(_LAYERS) and kind.__name__ not in _NOT_THESE
 
 
 def gives_a_number(value: Any) -> bool:
