@@ -210,6 +210,22 @@ def test_learning_in_evaluation_mode_is_left_alone(tmp_path: Path) -> None:
     same_losses(source, tmp_path, "inference-mode")
 
 
+def test_the_table_says_why_a_call_is_left_alone(tmp_path: Path) -> None:
+    source = """
+    import torch
+    model = torch.nn.Linear(4, 4).eval()
+    def predict():
+        return model(torch.ones(2, 4))
+    for step in range(3):
+        predict()
+        model(torch.ones(2, 4)).sum().backward()
+    """
+    _, known = same_losses(source, tmp_path, "inference-mode")
+    returned, outside = known.notes["inference-mode"]
+    assert returned.endswith("train.py:5 alone: its result is returned")
+    assert outside.endswith("train.py:8 alone: it is called outside of functions")
+
+
 FUNCTIONS = {
     "sums": ("total += criterion(out, y).item()", "total / len(batches)", True),
     "counts": ("total += (out.argmax(1) == y).sum()", "total", True),

@@ -113,7 +113,9 @@ def keeps_to_itself(
     looks = Looks(local)
     function = function_of(code)
     if not isinstance(function, ast.FunctionDef):
-        return Verdict("its source cannot be told", gives=False, looks=looks)
+        is_outside = code.co_name == "<module>"
+        why = "it is called outside of functions" if is_outside else "its caller has no source"
+        return Verdict(why, gives=False, looks=looks)
     sites = _sites(function, code, line, instruction)
     stores = Stores(function)
     last = min((node.lineno for node in sites), default=line)

@@ -131,8 +131,8 @@ class _Calls:
             found.looks.forget_locals()
             place = place_of(frame) or ""
             site = self._sites[key] = _Site(place, found.stays, found.looks)
-            if found.why_not:
-                self._leave(site, found.why_not)
+            if not found.stays:
+                self._leave(site, found.why_not or "its result is returned")
         return site
 
     def _is_as_seen(self, site: _Site, frame: Any) -> bool:
