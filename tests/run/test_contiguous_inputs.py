@@ -81,6 +81,27 @@ def test_layers_that_round_differently_are_left_alone(
     assert known.notes["contiguous-inputs"][0].startswith("left alone")
 
 
+def test_hooks_of_weights_are_called_as_often_as_before(tmp_path: Path) -> None:
+    source = LOOP.format(input="torch.randn(4, 3, 16, 16)", view=".transpose(2, 3)").replace(
+        "kinds = []",
+        "kinds, calls = [], []\n"
+        "second.weight.register_hook(lambda grad: calls.append(1))\n"
+        "second.bias.register_hook(lambda grad: calls.append(1))",
+    )
+    names, known = same_losses(source, tmp_path, "contiguous-inputs")
+    assert len(names["calls"]) == 12
+    assert known.notes["contiguous-inputs"][0].startswith("copied once")
+
+
+def test_weights_that_are_computed_are_left_alone(tmp_path: Path) -> None:
+    source = LOOP.format(input="torch.randn(4, 3, 16, 16)", view=".transpose(2, 3)").replace(
+        "kinds = []", "kinds = []\ntorch.nn.utils.parametrizations.weight_norm(second)"
+    )
+    names, known = same_losses(source, tmp_path, "contiguous-inputs")
+    assert names["kinds"][-4:] == [True, False] * 2
+    assert known.notes == {}
+
+
 def test_a_failure_goes_on_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> bool:
         raise ValueError("broken")

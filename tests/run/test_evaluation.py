@@ -1,12 +1,14 @@
 """`inference-mode`: evaluation keeps no graph; whatever might learn is left alone."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from slipstream.doctor.capture import BACKWARD, FORWARD, NEXT, OPTIMIZER, Capture, Span
-from slipstream.run.evaluating.flow import keeps_to_itself
+from slipstream.run.evaluating.flow import Verdict, keeps_to_itself
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import evaluation
 from tests.doctor.made_case import made_loader
@@ -32,18 +34,21 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 batches = [(torch.randn(n, 3, 12, 12), torch.randint(0, 4, (n,))) for n in (6, 6, 6, 3)]
 graphs, values = [], []
 
-# Its source does not speak of graphs: evaluate keeps to itself what it gets.
-def note(out):
-    graphs.append(out.grad_fn is not None)
+# As if it were torch's: what evaluate gives to functions of the script is followed.
+names = {"__name__": "torch.nn.functional", "own": nn.functional.cross_entropy, "graphs": graphs}
+exec(
+    "def cross_entropy(out, y):\\n    graphs.append(out.requires_grad)\\n    return own(out, y)",
+    names,
+)
+cross_entropy = names["cross_entropy"]
 
 def evaluate():
     model.eval()
     total = 0.0
     for x, y in batches:
         out = model(x)
-        loss = nn.functional.cross_entropy(out, y)
+        loss = cross_entropy(out, y)
         total += loss.item()
-        note(out)
     return total
 
 for step in range(8):
@@ -82,6 +87,10 @@ LEFT_ALONE = {
     },
     "asks for gradients itself": {"extra": ASKS},
     "computes differently": {"extra": "x = x * (1.0 if torch.is_grad_enabled() else 1.0001)"},
+    "is looked at by a hook of all modules": {
+        "setup": "from torch.nn.modules.module import register_module_forward_hook as watch\n"
+        "def look(module, given, out): seen.append(out.sum().item())\nseen = []",
+    },
     "is looked at": {
         "setup": "def look(module, given, out): seen.append(out.sum().item())\nseen = []",
     },
@@ -91,6 +100,9 @@ LEFT_ALONE = {
 @pytest.mark.parametrize("name", list(LEFT_ALONE))
 def test_models_that_do_more_are_left_alone(tmp_path: Path, name: str) -> None:
     source = loop(**LEFT_ALONE[name])
+    if name == "is looked at by a hook of all modules":
+        source = source.replace("optimizer = ", "handle = watch(look)\noptimizer = ", 1)
+        source = f"{source}\nhandle.remove()\n"
     if name == "is looked at":
         source = source.replace(
             "optimizer = ", "model.head.register_forward_hook(look)\noptimizer = "
@@ -99,6 +111,37 @@ def test_models_that_do_more_are_left_alone(tmp_path: Path, name: str) -> None:
     names, _ = same_losses(source, tmp_path, "inference-mode")
     assert names["values"] == without["values"]
     assert all(names["graphs"])
+
+
+SPEAKING = {
+    "prints": {"extra": "print('x', end='')"},
+    "logs": {"setup": "import logging\nlog = logging.getLogger('x')", "extra": "log.log(20, 'x')"},
+    "warns": {"setup": "from warnings import warn as tell", "extra": "tell('x')"},
+    "writes": {"setup": "import sys\nfile = sys.stdout", "extra": "file.flush()"},
+    "by a function": {
+        "setup": "def tell(): say()\ndef say(): print('x', end='')",
+        "extra": "tell()",
+    },
+    "by a method": {
+        "setup": "class Teller:\n    def tell(self): print('x', end='')",
+        "extra": "self.tell()",
+    },
+    "by an object": {
+        "setup": "class Voice:\n    def tell(self): print('x', end='')\nvoice = Voice()",
+        "extra": "voice.tell()",
+    },
+}
+
+
+@pytest.mark.parametrize("name", list(SPEAKING))
+@pytest.mark.filterwarnings("ignore:x")
+def test_models_that_say_something_are_not_called_twice(tmp_path: Path, name: str) -> None:
+    source = loop(**SPEAKING[name])
+    if name == "by a method":
+        source = source.replace("class Net(nn.Module)", "class Net(Teller, nn.Module)")
+    names, known = same_losses(source, tmp_path, "inference-mode")
+    assert all(names["graphs"])
+    assert known.notes["inference-mode"][0].endswith("alone: it prints, logs or writes")
 
 
 CACHE = """
@@ -167,6 +210,22 @@ def test_learning_in_evaluation_mode_is_left_alone(tmp_path: Path) -> None:
     same_losses(source, tmp_path, "inference-mode")
 
 
+def test_the_table_says_why_a_call_is_left_alone(tmp_path: Path) -> None:
+    source = """
+    import torch
+    model = torch.nn.Linear(4, 4).eval()
+    def predict():
+        return model(torch.ones(2, 4))
+    for step in range(3):
+        predict()
+        model(torch.ones(2, 4)).sum().backward()
+    """
+    _, known = same_losses(source, tmp_path, "inference-mode")
+    returned, outside = known.notes["inference-mode"]
+    assert returned.endswith("train.py:5 alone: its result is returned")
+    assert outside.endswith("train.py:8 alone: it is called outside of functions")
+
+
 FUNCTIONS = {
     "sums": ("total += criterion(out, y).item()", "total / len(batches)", True),
     "counts": ("total += (out.argmax(1) == y).sum()", "total", True),
@@ -182,20 +241,253 @@ FUNCTIONS = {
     "learns": ("criterion(out, y).backward()", "None", False),
     "asks": ("torch.autograd.grad(out.sum(), x)", "None", False),
     "plain list": ("kept.append(out.tolist())", "kept", True),
+    # The forms of well-known scripts.
+    "counts by eq": (
+        "pred = out.argmax(1, keepdim=True); total += pred.eq(y.view_as(pred)).sum().item()",
+        "total",
+        True,
+    ),
+    "a sum over the batch": (
+        "total += F.nll_loss(F.log_softmax(out, dim=1), y, reduction='sum').item()",
+        "total",
+        True,
+    ),
+    "accuracy": (
+        "acc1, acc5 = accuracy(out, y, topk=(1, 2)); meter.note(acc1[0], x.size(0))",
+        "None",
+        True,
+    ),
+    "own list": ("own.append(out.argmax(1).cpu())", "torch.cat(own)", True),
+    "own list of tensors": ("own.append(out)", "torch.cat(own).mean().item()", True),
+    "own module": ("total += smooth(out, y).item()", "total", True),
+    "own function": ("total += distance(out, one_hot(y)).item()", "total", True),
+    "own sums": ("means = {'loss': 0.0}; means['loss'] += criterion(out, y)", "None", True),
+    "own lists": ("lists = {'a': []}; lists['a'].append(out)", "None", True),
+    "detached by a function that calls itself": ("state = apart((out, [out]))", "state", True),
+    "returned by a function that calls itself": ("state = through((out, [out]))", "state", False),
+    "own tensor": ("mean = torch.zeros(()); mean += out.sum()", "mean.item()", True),
+    "own tensor like another": ("a = x.new_zeros(2); a[0] = out.sum()", "a.tolist()", True),
+    "a loss of its own": ("total += nn.CrossEntropyLoss()(out, y).item()", "total", True),
+    "a loss made later": ("crit = nn.MSELoss(); total += crit(out, x).item()", "total", True),
+    "a module of unknown parts": ("total += nn.Sequential(Keeping())(out).item()", "total", False),
+    "a loss of an unknown function": (
+        "total += nn.TripletMarginWithDistanceLoss(distance_function=handle)(out, x, x).item()",
+        "total",
+        False,
+    ),
+    "log": ("meter.note(float(torch.log(out.exp().sum())), 1)", "None", True),
+    "places of the best": ("_, best = torch.max(out, 1)", "best", True),
+    # What may be learned from later.
+    "gives it to an object": ("meter.note(criterion(out, y), 1)", "None", False),
+    "gives it to a function": ("handle(out)", "None", False),
+    "gives it to a function by name": ("handle(value=out)", "None", False),
+    "gives it with others": ("handle(*[out])", "None", False),
+    "gives it to an unknown one": ("unknown(out)", "None", False),
+    "is kept if asked for": ("store.put(out)", "None", False),
+    "is kept by a module": ("keeper(out)", "None", False),
+    "is kept by a loss": ("total += keeping(out, y).item()", "total", False),
+    "is put into an argument": ("kept += [out]", "None", False),
+    "is put under a key": ("kept[0] = out", "None", False),
+    "is put into a global": ("everything.append(out)", "None", False),
+    "is put by another name": ("other = kept; other.append(out)", "None", False),
+    "is put into a part": ("parts = [kept]; parts[0].append(out)", "None", False),
+    "is put into a list of two names": ("store.all = own = []; own.append(out)", "None", False),
+    "is added to an argument": ("sums.add_(out.sum())", "None", False),
+    "may be called later": ("use = store.put; use(out)", "None", False),
+    "is given to a key": ("best = sorted([out, out], key=handle)", "None", False),
+    "is kept with all locals": ("kept.append(locals())", "None", False),
+    "is put into what is asked for": (
+        "lst = getattr(store, 'all'); lst.append(out)",
+        "None",
+        False,
+    ),
+    "is put into what a dictionary has": (
+        "d = {'a': kept}; d['b'] = out; d.get('a').append(out)",
+        "None",
+        False,
+    ),
+    "is put into a default": (
+        "d = {}; d['b'] = out; d.setdefault('a', kept).append(out)",
+        "None",
+        False,
+    ),
+    "is added to a view": ("view = sums.view(-1); view += out.sum()", "None", False),
+    "is added to a view by torch": ("v = torch.squeeze(sums); v += out.sum()", "None", False),
+    "is saved": ("torch.save(out, 'out.pt')", "None", False),
+    # A tensor says whether it has a graph.
+    "prints a tensor": ("print('loss', criterion(out, y))", "None", False),
+    "prints a list": ("print(*[out])", "None", False),
+    "logs": ("logging.info('%s', out)", "None", False),
+    "str": ("text = str(out)", "None", False),
+    "repr": ("text = repr(out)", "None", False),
+    "in a string": ("print(f'{out}')", "None", False),
+    "as repr": ("print(f'{criterion(out, y)!r}')", "None", False),
+    "format": ("print('{}'.format(out))", "None", False),
+    "percent": ("print('%s' % out)", "None", False),
+    "in a message": ("assert out.ndim, out", "None", False),
+    "a number in a string": ("loss = criterion(out, y); print(f'{loss}')", "None", True),
+    "a sum in a string": ("print(f'{out.sum()}')", "None", True),
+    "a number by format": ("print('{:.3f}'.format(criterion(out, y)))", "None", True),
+    "a number by percent": ("print('%.3f' % criterion(out, y))", "None", True),
 }
+FILE = """
+import logging
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+everything = []
+
+class Meter:
+    def note(self, value, n):
+        self.last = value
+
+class Store:
+    active = False
+    def put(self, value):
+        if self.active:
+            self.all.append(value)
+
+class Smooth(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Linear(4, 4)
+    def forward(self, out, y):
+        logs = F.log_softmax(self.scale(out), dim=-1)
+        return -logs.gather(-1, y.unsqueeze(1)).squeeze(1).mean()
+
+class Keeping(Smooth):
+    def forward(self, out, y=None):
+        self.last = out
+        return out.sum()
+
+def handle(value):
+    everything.append(value)
+
+def one_hot(y):
+    return F.one_hot(y, 4).float()
+
+def apart(state):
+    if isinstance(state, torch.Tensor):
+        return state.detach()
+    return tuple(apart(part) for part in state)
+
+def through(state):
+    if isinstance(state, tuple):
+        return [through(part) for part in state]
+    return state
+
+def distance(out, wanted):
+    diff = out - wanted
+    return (diff * diff).sum()
+
+def accuracy(output, target, topk=(1,)):
+    with torch.no_grad():
+        maxk = max(topk)
+        batch_size = target.size(0)
+        _, pred = output.topk(maxk, 1, True, True)
+        pred = pred.t()
+        correct = pred.eq(target.view(1, -1).expand_as(pred))
+        res = []
+        for k in topk:
+            correct_k = correct[:k].reshape(-1).float().sum(0, keepdim=True)
+            res.append(correct_k.mul_(100.0 / batch_size))
+        return res
+
+keeper, keeping, smooth, store = Keeping(), Keeping(), Smooth(), Store()
+
+def evaluate(model, batches, criterion, meter, kept, sums, looked):
+    total, own = 0, []
+    for x, y in batches:
+        looked()
+        out = model(x)
+        BODY
+    return RETURNED
+"""
+
+
+def verdict_of(folder: Path, source: str, **given: Any) -> Verdict:
+    """What is said of the call of a model when `evaluate` comes to it."""
+    path = folder / "source.py"
+    path.write_text(source)
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    found: list[Verdict] = []
+    line = source[: source.index("out = model(")].count("\n") + 1
+
+    def looked() -> None:
+        frame = sys._getframe(1)
+        found.append(keeps_to_itself(frame.f_code, line, dict(frame.f_locals), names))
+        raise InterruptedError
+
+    arguments = {
+        "model": torch.nn.Linear(4, 4),
+        "batches": [(torch.randn(3, 4), torch.tensor([0, 1, 2]))],
+        "criterion": torch.nn.CrossEntropyLoss(),
+        "meter": names["Meter"](),
+        "kept": [],
+        "sums": torch.zeros(()),
+        "looked": looked,
+    }
+    with pytest.raises(InterruptedError):
+        names["evaluate"](**{**arguments, **given})
+    return found[0]
 
 
 @pytest.mark.parametrize("name", list(FUNCTIONS))
 def test_the_source_tells_whether_a_result_stays(tmp_path: Path, name: str) -> None:
     body, returned, stays = FUNCTIONS[name]
-    path = tmp_path / "source.py"
-    path.write_text(
-        "def evaluate(model, batches, criterion, meter, kept):\n    total = 0\n"
-        f"    for x, y in batches:\n        out = model(x)\n        {body}\n    return {returned}\n"
-    )
-    names: dict[str, Any] = {}
-    exec(compile(path.read_text(), str(path), "exec"), names)
-    assert keeps_to_itself(names["evaluate"].__code__, 4) is stays
+    found = verdict_of(tmp_path, FILE.replace("BODY", body).replace("RETURNED", returned))
+    assert found.stays is stays, found.why_not
+    assert found.stays or found.gives or found.why_not
+
+
+LATER = """
+import torch
+from torch import nn
+
+class Penalty:
+    def __init__(self):
+        self.terms, self.active = [], False
+    def add(self, out):
+        if self.active:
+            self.terms.append(out.pow(2).mean())
+
+class Nothing:
+    def add(self, out):
+        pass
+
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+penalty = FIRST
+
+def predict():
+    model.eval()
+    for _ in range(4):
+        penalty.add(model(torch.randn(3, 4)))
+    model.train()
+
+for epoch in range(8):
+    optimizer.zero_grad()
+    model(torch.randn(3, 4)).square().mean().backward()
+    optimizer.step()
+    if epoch == 5:
+        penalty = Penalty()
+        penalty.active = True
+    predict()
+    if epoch >= 5:
+        optimizer.zero_grad()
+        sum(penalty.terms).backward()
+        penalty.terms = []
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("first", ["Penalty()", "Nothing()"])
+def test_what_is_learned_from_much_later_keeps_its_graph(tmp_path: Path, first: str) -> None:
+    """By an object that keeps it when it is told to, or that has come in place of another."""
+    _, known = same_losses(LATER.replace("FIRST", first), tmp_path, "inference-mode")
+    assert " alone: " in known.notes["inference-mode"][-1]
 
 
 def recorded(detail: list[Any], *, then: str) -> Situation:

@@ -136,6 +136,89 @@ def test_weights_that_change_are_folded_anew(change: Any) -> None:
     assert not torch.allclose(after, before, rtol=1e-3)
 
 
+def _norms(net: nn.Module) -> list[nn.BatchNorm2d]:
+    return [part for part in net.modules() if isinstance(part, nn.BatchNorm2d)]
+
+
+def _eps(net: nn.Module) -> None:
+    for norm in _norms(net):
+        norm.eps = 1.0
+
+
+def _array(net: nn.Module) -> None:
+    weight = net.get_parameter("3.conv.weight").detach().numpy()
+    weight *= -2
+
+
+def _replace(net: nn.Module) -> None:
+    net.get_submodule("3").norm = nn.BatchNorm2d(4).eval()
+
+
+@pytest.mark.parametrize("change", [_eps, _array, _replace])
+def test_what_no_version_tells_is_noticed(change: Any) -> None:
+    net, plain = make(), make()
+    with fixed():
+        before = [evaluate(net) for _ in range(3)][-1]
+        change(net)
+        after = [evaluate(net) for _ in range(2)][-1]
+    change(plain)
+    torch.testing.assert_close(after, evaluate(plain), rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(after, before, rtol=1e-3)
+
+
+def test_norms_that_learn_alone_are_not_folded() -> None:
+    """As they are adapted to other data: the model evaluates, its norms do not."""
+    net, plain = make(), make()
+    with fixed(), counted(net) as computed:
+        for _ in range(3):
+            evaluate(net)
+        for part in _norms(net):
+            part.train()
+        adapted = [evaluate(net, seed) for seed in (2, 3)]
+        torch.manual_seed(4)
+        with torch.no_grad():
+            net(torch.randn(2, 3, 12, 12))  # a shape that was not compared yet
+        net.eval()
+        count = computed[0]
+        evaluate(net)
+        assert computed[0] == count  # folded again
+    for part in _norms(plain):
+        part.train()
+    assert all(
+        torch.equal(made, evaluate(plain, seed)) for made, seed in zip(adapted, (2, 3), strict=True)
+    )
+    torch.manual_seed(4)
+    with torch.no_grad():
+        plain(torch.randn(2, 3, 12, 12))
+    states = zip(net.state_dict().values(), plain.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in states)
+
+
+@pytest.mark.parametrize("name", ["0", "1"])
+def test_hooks_see_what_they_would_have(name: str) -> None:
+    def features(net: nn.Module) -> list[torch.Tensor]:
+        seen: list[torch.Tensor] = []
+
+        def look(module: nn.Module, given: Any, made: torch.Tensor) -> None:
+            seen.extend([given[0], made])
+
+        handle = net.get_submodule(name).register_forward_hook(look)
+        evaluate(net)
+        handle.remove()
+        return seen
+
+    net = make()
+    expected = features(net)
+    with fixed(), counted(net) as computed:
+        for _ in range(3):
+            evaluate(net)
+        seen = features(net)
+        count = computed[0]
+        evaluate(net)
+        assert computed[0] == count
+    assert all(torch.equal(one, other) for one, other in zip(seen, expected, strict=True))
+
+
 def test_training_is_left_alone() -> None:
     net = make().train()
     with fixed() as found, counted(net) as norms:
@@ -171,6 +254,20 @@ def test_a_convolution_that_somebody_else_uses_is_left_alone() -> None:
         for _ in range(4):
             assert torch.equal(evaluate(net), expected)
         assert "left alone" in found.notes["fold-batchnorm"][0]
+
+
+class Speaking(Block):
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        print("said")
+        return super().forward(given)
+
+
+def test_a_model_that_prints_is_not_called_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), Speaking()).eval()
+    with fixed():
+        for _ in range(4):
+            evaluate(net)
+    assert capsys.readouterr().out == "said\n" * 4
 
 
 def test_where_it_applies() -> None:

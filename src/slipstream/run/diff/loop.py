@@ -13,6 +13,7 @@ from slipstream.doctor.rules.too_few_workers import wanted_workers
 from slipstream.run.diff.calls import call_named, called_name, calls_at, with_keyword
 from slipstream.run.diff.direction import check_direction
 from slipstream.run.diff.head import TopLine, imports_at_top
+from slipstream.run.diff.scope import names_of
 from slipstream.run.diff.source import Edit, NoEdit, Source
 from slipstream.run.diff.statements import wrapped
 from slipstream.run.diff.workspace import Workspace
@@ -123,7 +124,7 @@ def inference_mode(space: Workspace, situation: Situation) -> Changes:
         where = facts_of(case, model).get("modes", {}).get("eval", {}).get("where")
         source, line = space.at(where)
         code = _code_at(source, line)
-        if code is None or not keeps_to_itself(code, line):
+        if code is None or not keeps_to_itself(code, line, {}, names_of(source)).stays:
             raise NoEdit(f"what is made of the model's output at {where} cannot be told")
         if not imports_at_top(source.tree, "torch"):
             raise NoEdit(f"{source.path.name} has no name for torch")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.utils._pytree import tree_leaves
 
 from slipstream.rng import Rng
@@ -16,6 +17,8 @@ _PLAIN = (torch.Tensor, bool, int, float, complex, str, bytes, type(None), torch
 
 def has_hooks(module: torch.nn.Module) -> bool:
     """Whether somebody looks on."""
+    if _global_forward_hooks or _global_forward_pre_hooks:
+        return True
     return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
 
 

@@ -21,6 +21,7 @@ from slipstream.doctor.record.places import is_users, place_of
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.eval_with_grad import wasted_passes
 from slipstream.patches import Patches
+from slipstream.run.evaluating.callee import Looks
 from slipstream.run.evaluating.flow import keeps_to_itself
 from slipstream.run.evaluating.purity import (
     are_equal,
@@ -30,6 +31,7 @@ from slipstream.run.evaluating.purity import (
     state_of,
     watched,
 )
+from slipstream.run.evaluating.speech import says_something
 from slipstream.run.fix import Fix, Situation, Undo
 
 NAME = "inference-mode"
@@ -68,6 +70,7 @@ class _Site:
 
     place: str
     is_open: bool  # whether it may still turn out to be evaluation
+    looks: Looks
     gone: int = 0  # graphs that were seen to go
     graphs: list[weakref.ref[_Graph]] = field(default_factory=list)
     equal: weakref.WeakKeyDictionary[Any, set[Any]] = field(
@@ -91,8 +94,9 @@ class _Calls:
                 return original(self, *args, **kwargs)
             if torch.compiler.is_compiling() or not torch.is_grad_enabled():
                 return original(self, *args, **kwargs)
-            site = calls._site(sys._getframe(1))
-            if site is None or not site.is_open:
+            frame = sys._getframe(1)
+            site = calls._site(frame)
+            if site is None or not site.is_open or not calls._is_as_seen(site, frame):
                 return original(self, *args, **kwargs)
             calls._now = site
             try:
@@ -118,12 +122,35 @@ class _Calls:
         site = self._sites.get(key)
         if site is None and is_users(code):
             try:
-                is_open = keeps_to_itself(code, frame.f_lineno)
+                found = keeps_to_itself(
+                    code, frame.f_lineno, dict(frame.f_locals), frame.f_globals, frame.f_lasti
+                )
             except Exception as error:
                 self._give_up(error)
                 return None
-            site = self._sites[key] = _Site(place_of(frame) or "", is_open)
+            found.looks.forget_locals()
+            place = place_of(frame) or ""
+            site = self._sites[key] = _Site(place, found.stays, found.looks)
+            if not found.stays:
+                self._leave(site, found.why_not or "its result is returned")
         return site
+
+    def _is_as_seen(self, site: _Site, frame: Any) -> bool:
+        """Whether all that may get the result is what it was when its source was read."""
+        if site.gone < WATCHED:
+            return True
+        try:
+            is_same = site.looks.are_same(frame.f_locals)
+        except Exception as error:
+            self._give_up(error)
+            return False
+        if not is_same:
+            self._leave(site, "something else gets its results now")
+        return is_same
+
+    def _leave(self, site: _Site, why: str) -> None:
+        site.is_open = False
+        self._situation.note(NAME, f"left {site.place} alone: {why}", left=True)
 
     def _evaluate(self, site: _Site, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         if site.gone >= WATCHED:
@@ -161,6 +188,14 @@ class _Calls:
         self, site: _Site, known: Any, original: Any, module: Any, args: Any, kwargs: Any
     ) -> Any:
         given = args, kwargs
+        try:
+            is_silent = not says_something(module)
+        except Exception as error:
+            self._give_up(error)
+            return original(module, *args, **kwargs)
+        if not is_silent:
+            self._leave(site, "it prints, logs or writes")
+            return original(module, *args, **kwargs)
         watch = None if self._is_special(module) or not are_plain(given) else watched(module)
         if watch is None or watch.why_not:
             site.is_open = False
@@ -181,8 +216,7 @@ class _Calls:
             site.equal[module].add(known)
             self._situation.note(NAME, f"no graph for {site.place}")
         else:
-            line = f"left {site.place} alone: it computes differently without"
-            self._situation.note(NAME, line, left=True)
+            self._leave(site, "it computes differently without")
         return result
 
     def _is_special(self, module: Any) -> bool:

@@ -5,6 +5,8 @@ model in evaluation mode is called without gradients; the modules themselves sta
 weights are folded anew when anything may have changed them: a step of an optimizer, a call of a
 model that learns, `train()`, `eval()`, `load_state_dict`, `.data`, or their own version. The first
 call of each kind is made both ways: the results must agree to `CLOSE` of their largest value.
+Before every call it is looked whether they can be folded still: a norm that learns, a hook, or an
+array that has the memory of a weight leaves the call as it is.
 """
 
 import math
@@ -20,6 +22,7 @@ from slipstream.doctor.record.inside import can_look_inside, looking_inside
 from slipstream.doctor.rules.replayed import compare
 from slipstream.patches import Patches
 from slipstream.run.evaluating.purity import has_hooks, signature
+from slipstream.run.evaluating.speech import says_something
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.outermost import Outermost, tensors_of
 
@@ -79,7 +82,15 @@ class _Pair:
         )  # fmt: skip
 
     def versions(self) -> tuple[Any, ...]:
-        return tuple(None if t is None else (t.data_ptr(), t._version) for t in self._tensors())
+        tensors = self._tensors()
+        own = tuple(None if t is None else (t.data_ptr(), t._version) for t in tensors)
+        return (*own, self.norm.eps)
+
+    def is_shared(self) -> bool:
+        """Whether an array has, or had, the memory of a weight: what is written there counts in no
+        version.
+        """
+        return any(t is not None and not t.untyped_storage().resizable() for t in self._tensors())
 
     def is_made_of(self, tensor: Any) -> bool:
         return any(tensor is own for own in self._tensors())
@@ -120,14 +131,14 @@ class _Folding:
         model = self._models.get(module)
         if model is None:
             return self._look(module, call, args, kwargs)
-        if not model.names:
+        if not model.names or not self._can_be_folded_now(module, model):
             return call(*args, **kwargs)
         kind = signature(module, (args, kwargs))
         if kind not in model.are_close:
             return self._compare(module, model, kind, call, args, kwargs)
         if not model.are_close[kind]:
             return call(*args, **kwargs)
-        return self._folded(module, model, call, args, kwargs)
+        return self._folded(model, call, args, kwargs)
 
     def wrap_change(self, original: Any) -> Any:
         def change(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -163,7 +174,7 @@ class _Folding:
                 model.pairs.clear()
 
     def _look(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:
-        if not can_look_inside(module) or has_hooks(module):
+        if not can_look_inside(module) or has_hooks(module) or says_something(module):
             self._models[module] = _Model([])
             return call(*args, **kwargs)
         with looking_inside(module) as seen:
@@ -178,6 +189,24 @@ class _Folding:
         self._models[module] = _Model(names)
         return result
 
+    def _can_be_folded_now(self, module: Any, model: _Model) -> bool:
+        try:
+            parts = [
+                (module.get_submodule(conv), module.get_submodule(norm))
+                for conv, norm in model.names
+            ]
+        except AttributeError:  # taken out of the model
+            return False
+        if not all(_can_be_folded(*pair) and not _is_looked_at(*pair) for pair in parts):
+            return False
+        if not _are_same(model.pairs, parts):
+            model.pairs = [_Pair(*pair) for pair in parts]
+        if any(pair.is_shared() for pair in model.pairs):
+            line = "left alone: arrays share the memory of its weights"
+            self._situation.note(NAME, line, left=True)
+            return False
+        return True
+
     def _compare(
         self, module: Any, model: _Model, kind: Any, call: Any, args: Any, kwargs: Any
     ) -> Any:
@@ -185,7 +214,7 @@ class _Folding:
         if len(model.are_close) >= _MOST_KINDS:
             return result
         try:
-            apart = _apart(result, self._folded(module, model, call, args, kwargs))
+            apart = _apart(result, self._folded(model, call, args, kwargs))
         except Exception as error:
             model.names.clear()
             self._situation.give_up(NAME, error)
@@ -196,12 +225,7 @@ class _Folding:
         self._situation.note(NAME, line, left=not is_close)
         return result
 
-    def _folded(self, module: Any, model: _Model, call: Any, args: Any, kwargs: Any) -> Any:
-        if not model.pairs:
-            model.pairs = [
-                _Pair(module.get_submodule(conv), module.get_submodule(norm))
-                for conv, norm in model.names
-            ]
+    def _folded(self, model: _Model, call: Any, args: Any, kwargs: Any) -> Any:
         put: list[Any] = []
         self._is_within = True
         try:
@@ -241,6 +265,18 @@ def _can_be_folded(convolution: Any, norm: Any) -> bool:
         and not norm.training
         and type(convolution.weight) is torch.nn.Parameter
         and convolution.weight.dtype == norm.running_mean.dtype
+    )
+
+
+def _is_looked_at(*parts: Any) -> bool:
+    """Whether hooks would see what a folded pair has between its parts."""
+    return any(has_hooks(part) for part in parts)
+
+
+def _are_same(pairs: list[_Pair], parts: list[tuple[Any, Any]]) -> bool:
+    return len(pairs) == len(parts) and all(
+        pair.convolution is convolution and pair.norm is norm
+        for pair, (convolution, norm) in zip(pairs, parts, strict=True)
     )
 
 
