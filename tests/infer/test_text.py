@@ -37,4 +37,4 @@ def test_reasons_stand_below_their_names() -> None:
     lines = table_of(ROWS, 80).splitlines()
     place = next(number for number, line in enumerate(lines) if "folded" in line)
     assert lines[place].endswith("folded + compile")
-    assert lines[place + 1].strip() == "not surely faster"
+    assert lines[place + 1].strip() == "not surely faster; 0.80 to 1.00 x"
