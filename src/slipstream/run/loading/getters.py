@@ -10,6 +10,8 @@ from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
+from slipstream.run.evaluating.source import function_of
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -79,16 +81,13 @@ def _returned(code: CodeType) -> Row | Parts | None:
 
 def _source_of(code: CodeType) -> ast.FunctionDef:
     """Of what is compiled: the file may have changed since."""
-    tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-    compiled = _codes_in(compile(tree, code.co_filename, "exec", dont_inherit=True))
-    if not any(_meaning(other) == _meaning(code) for other in compiled):
+    function = function_of(code)
+    text = "".join(linecache.getlines(code.co_filename))
+    compiled = _codes_in(compile(text, code.co_filename, "exec", dont_inherit=True))
+    is_same = any(_meaning(other) == _meaning(code) for other in compiled)
+    if not is_same or not isinstance(function, ast.FunctionDef):
         raise _Unknown
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = node.decorator_list[0] if node.decorator_list else node
-            if first.lineno == code.co_firstlineno:
-                return node
-    raise _Unknown
+    return function
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:
