@@ -140,7 +140,12 @@ class _Calls:
         if site.gone < WATCHED:
             return True
         try:
-            is_same = site.looks.are_same(frame.f_locals)
+            names = frame.f_locals
+            is_same = site.looks.are_same(names)
+            if type(names) is dict:
+                # Before Python 3.13 the frame keeps it, and with it tensors that the script lets
+                # go. Functions that ask for `locals()` are left alone.
+                names.clear()
         except Exception as error:
             self._give_up(error)
             return False
