@@ -60,7 +60,7 @@ def pad(picture: Any, padding: Any) -> Any:
     left, top, right, bottom = {1: values * 4, 2: values * 2, 4: values}[len(values)]
     if isinstance(picture, torch.Tensor):
         return torch.nn.functional.pad(picture, (left, right, top, bottom))
-    return ImageOps.expand(picture, (left, top, right, bottom), (0, 0, 0))
+    return ImageOps.expand(picture, (left, top, right, bottom), 0)
 
 
 def center_crop(picture: Any, size: tuple[int, int]) -> Any:
@@ -165,6 +165,8 @@ class RandomCrop:
         return top, left, size[0], size[1]
 
     def __call__(self, picture: Any) -> Any:
+        if self.padding is not None:
+            picture = pad(picture, self.padding)
         return crop(picture, *self.get_params(picture, self.size))
 
 
@@ -222,7 +224,8 @@ class ToTensor:
     def __call__(self, picture: Any) -> torch.Tensor:
         if isinstance(picture, torch.Tensor):
             raise TypeError("pic should be PIL Image or ndarray")
-        tensor = torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
+        pixels = torch.from_numpy(np.array(picture))
+        tensor = pixels.view(*pixels.shape[:2], -1).permute(2, 0, 1).contiguous()
         return tensor.to(torch.get_default_dtype()).div(255)
 
 

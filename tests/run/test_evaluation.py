@@ -144,6 +144,46 @@ def test_models_that_say_something_are_not_called_twice(tmp_path: Path, name: st
     assert known.notes["inference-mode"][0].endswith("alone: it prints, logs or writes")
 
 
+LETTING_GO = """
+import weakref
+kept = []
+def fresh():
+    given = []
+    for x, y in batches:
+        kept.append(sum(each() is not None for each in given))
+        x = x.clone()
+        given.append(weakref.ref(x))
+        yield x, y
+        del x
+"""
+
+
+def test_evaluation_keeps_nothing_that_the_script_lets_go(tmp_path: Path) -> None:
+    head, body = loop(setup=LETTING_GO).split("def evaluate")
+    body = body.replace("in batches:", "in fresh():", 1)
+    body = body.replace("total += loss.item()", "total += loss.item()\n        del x, y, out, loss")
+    names, known = same_losses(f"{head}def evaluate{body}", tmp_path, "inference-mode")
+    assert names["graphs"][8:] == [False] * 24
+    assert known.notes["inference-mode"][0].startswith("no graph for ")
+    assert names["kept"] == [0] * 32
+
+
+def test_names_that_the_script_holds_are_left_alone(tmp_path: Path) -> None:
+    head, body = loop().split("def evaluate")
+    body = body.replace("    total = 0.0\n", "    total = 0.0\n    held = locals()\n", 1)
+    body = body.replace("    return total", "    assert held['total'] == 0.0\n    return total", 1)
+    source = f"""{head}def evaluate{body}
+class Names:
+    model.eval()
+    x = batches[0][0]
+    out = model(x)
+    total = out.sum().item()
+    assert x is batches[0][0]
+"""
+    _, known = same_losses(source, tmp_path, "inference-mode")
+    assert known.failures == {}
+
+
 CACHE = """
 import torch
 from torch import nn

@@ -10,6 +10,7 @@ torch.inference_mode, whose tensors autograd refuses for ever.
 import sys
 import weakref
 from dataclasses import dataclass, field
+from inspect import CO_OPTIMIZED
 from types import CodeType
 from typing import Any
 
@@ -37,6 +38,7 @@ from slipstream.run.fix import Fix, Situation, Undo
 NAME = "inference-mode"
 WATCHED = 4  # calls whose graphs must be seen to go
 _MOST_SHAPES = 8
+_SEES_LOCALS = {"locals", "vars", "exec", "f_locals"}
 _OTHER = (torch.jit.ScriptModule, torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 
 
@@ -76,6 +78,17 @@ class _Site:
     equal: weakref.WeakKeyDictionary[Any, set[Any]] = field(
         default_factory=weakref.WeakKeyDictionary
     )
+
+
+def _locals(frame: Any) -> dict[str, Any]:
+    names = frame.f_locals
+    found = dict(names)
+    code = frame.f_code
+    is_a_copy = code.co_flags & CO_OPTIMIZED and type(names) is dict
+    if is_a_copy and not _SEES_LOCALS.intersection(code.co_names):
+        # Before Python 3.13 the frame keeps it, and with it tensors that the script lets go.
+        names.clear()
+    return found
 
 
 class _Calls:
@@ -123,7 +136,7 @@ class _Calls:
         if site is None and is_users(code):
             try:
                 found = keeps_to_itself(
-                    code, frame.f_lineno, dict(frame.f_locals), frame.f_globals, frame.f_lasti
+                    code, frame.f_lineno, _locals(frame), frame.f_globals, frame.f_lasti
                 )
             except Exception as error:
                 self._give_up(error)
@@ -140,12 +153,7 @@ class _Calls:
         if site.gone < WATCHED:
             return True
         try:
-            names = frame.f_locals
-            is_same = site.looks.are_same(names)
-            if type(names) is dict:
-                # Before Python 3.13 the frame keeps it, and with it tensors that the script lets
-                # go. Functions that ask for `locals()` are left alone.
-                names.clear()
+            is_same = site.looks.are_same(_locals(frame))
         except Exception as error:
             self._give_up(error)
             return False

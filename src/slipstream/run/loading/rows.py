@@ -1,7 +1,7 @@
-"""Batches of rows that lie in memory, gathered in one step instead of sample by sample."""
+"""Batches of what lies in memory, gathered in one step instead of sample by sample."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch.utils.data._utils.collate import (
 )
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
+from slipstream.run.loading.array_pictures import pictures_in_an_array
 from slipstream.run.loading.conversions import ARRAY, TENSOR, Refused, are_known, converted
 from slipstream.run.loading.digest import digest
 from slipstream.run.loading.getters import Parts, Row, rows_of
@@ -49,18 +50,22 @@ class RowsFetcher(_MapDatasetFetcher):
         if self._way is None or len(index) < _LEAST_ROWS:
             return self._fetch_usually(index)
         try:
-            batch = self._way.gather(index)
             kinds = self._way.kinds()
+            is_proved = kinds == self._proved_for
+            before = None if is_proved else torch.get_rng_state()
+            batch = self._way.gather(index)
         except Exception:
             self._refusals += 1
             if self._refusals >= _MOST_REFUSALS:
                 self._way = None
             return self._fetch_usually(index)
-        if self._proved_for == kinds:
+        if before is None:
             return batch
-        # Nothing is drawn and nothing changed by looking rows up: once more does no harm.
+        # Nothing is changed by looking rows up but torch's generator: once more does no harm.
+        after = torch.get_rng_state()
+        torch.set_rng_state(before)
         usual = self._fetch_usually(index)
-        if digest(batch) == digest(usual):
+        if digest(batch) == digest(usual) and torch.equal(after, torch.get_rng_state()):
             self._proved_for = kinds
             self._say()
         else:
@@ -71,19 +76,21 @@ class RowsFetcher(_MapDatasetFetcher):
         return super().fetch(index)  # type: ignore[no-untyped-call]
 
 
-class _Way:
+class _Way(Protocol):
+    def kinds(self) -> list[Any]: ...
+
+    def gather(self, index: list[int]) -> Any: ...
+
+
+class _Rows:
     """Looks up what `dataset` holds anew for every batch: it may have changed."""
 
-    def __init__(self, dataset: Any, subsets: list[Any], form: Row | Parts | None) -> None:
-        self._dataset, self._subsets, self._form = dataset, subsets, form
+    def __init__(self, dataset: Any, form: Row | Parts | None) -> None:
+        self._dataset, self._form = dataset, form
         self._getter = getattr(type(dataset), "__getitem__", None)
 
-    def gather(self, index: Any) -> Any:
+    def gather(self, index: list[int]) -> Any:
         """The batch of these. Raises where that is not certain."""
-        for subset in self._subsets:
-            index = [subset.indices[one] for one in index]
-        if set(map(type, index)) != {int}:
-            raise Refused
         rows = torch.tensor(index)
         if self._form is None:
             return [_take_tensor(tensor, rows) for tensor in self._dataset.tensors]
@@ -105,6 +112,22 @@ class _Way:
         return dict(zip(form.keys, items, strict=True)) if form.kind is dict else items
 
 
+class _InSubsets:
+    """Of subsets of subsets, the outermost first."""
+
+    def __init__(self, way: _Way, subsets: list[Any]) -> None:
+        self.kinds = way.kinds
+        self._way, self._subsets = way, subsets
+
+    def gather(self, index: Any) -> Any:
+        """As the way that leads there; raises where numbers are something else."""
+        for subset in self._subsets:
+            index = [subset.indices[one] for one in index]
+        if set(map(type, index)) != {int}:
+            raise Refused
+        return self._way.gather(index)
+
+
 def way_to_rows(dataset: Any) -> _Way | None:
     """The short way, if the dataset is known to have one."""
     if not _collates_as_usual():
@@ -113,18 +136,26 @@ def way_to_rows(dataset: Any) -> _Way | None:
     while type(dataset) is Subset:
         subsets.append(dataset)
         dataset = dataset.dataset
+    way = _way_without_subsets(dataset)
+    return None if way is None else _InSubsets(way, subsets)
+
+
+def _way_without_subsets(dataset: Any) -> _Way | None:
     kind: Any = type(dataset)
     if kind is TensorDataset:
-        return _Way(dataset, subsets, None)
+        return _Rows(dataset, None)
     if hasattr(dataset, "__getitems__") or kind.__getattribute__ is not object.__getattribute__:
         return None
+    pictures = pictures_in_an_array(dataset)
+    if pictures is not None:
+        return pictures
     getter: Any = getattr(kind, "__getitem__", None)
     form = rows_of(getter)
     if form is None or any(hasattr(kind, name) for name in _names(form)):
         return None
     if not are_known(form, getter.__globals__):
         return None
-    return _Way(dataset, subsets, form)
+    return _Rows(dataset, form)
 
 
 def _names(form: Row | Parts) -> list[str]:
