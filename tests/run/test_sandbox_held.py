@@ -94,6 +94,35 @@ def test_functions_that_modules_hold(tmp_path: Path) -> None:
     assert said.strip() == "b'mine' ['x.bz2'] ['x.bz2', 'x.tar.gz']"
 
 
+def test_functions_that_dictionaries_and_defaults_hold(tmp_path: Path) -> None:
+    said = in_trial(
+        make_home(tmp_path),
+        """
+        np.savetxt("log.txt", [7.0])
+        print(np.loadtxt("log.txt"), np.genfromtxt("log.txt"))
+        HOLDER.ways["open"]("new.txt", "w").close()
+        by_default("data/a.txt")
+        by_name()
+        with tempfile.NamedTemporaryFile() as file:
+            print(os.path.exists(file.name))
+        print(os.path.exists(file.name), sorted(os.listdir()))
+        """,
+        first="""
+        import os, tempfile, numpy as np
+        class Holder:
+            def __init__(self): self.ways = {"open": open}
+        HOLDER = Holder()
+        def by_default(path, remove=os.remove): remove(path)
+        def by_name(*, path="data/below/b.txt", remove=os.remove): remove(path)
+        """,
+    )
+    assert said.splitlines() == [
+        "7.0 7.0",
+        "True",
+        "False ['data', 'log.txt', 'new.txt']",
+    ]
+
+
 def test_they_can_do_what_the_others_could(tmp_path: Path) -> None:
     said = in_trial(
         make_home(tmp_path),

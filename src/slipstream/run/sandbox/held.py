@@ -1,9 +1,10 @@
 """Puts functions in the place of others wherever these are held by now."""
 
 import functools
+import gc
 import os
 import sys
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 # The system's own modules, which stay as they are: what imports modules looks there.
@@ -43,6 +44,7 @@ def replace_all(wrapped: dict[Any, Any]) -> None:
         holder = getattr(sys.modules.get(module_name), class_name, None)
         if holder is not None:
             _replace_in_class(holder, by_id)
+    _replace_elsewhere(wrapped, by_id)
 
 
 def _replace_in_class(holder: type, by_id: dict[int, Any]) -> None:
@@ -51,3 +53,17 @@ def _replace_in_class(holder: type, by_id: dict[int, Any]) -> None:
         if id(function) in by_id:
             # Functions of C are no methods; those in their place must not become any.
             setattr(holder, name, staticmethod(by_id[id(function)]))
+
+
+def _replace_elsewhere(wrapped: dict[Any, Any], by_id: dict[int, Any]) -> None:
+    """In dictionaries, such as numpy's of functions that open files, and in functions' defaults."""
+    modules = {id(vars(each)) for each in list(sys.modules.values()) if type(each) is ModuleType}
+    for holder in gc.get_referrers(*wrapped):
+        if type(holder) is dict and id(holder) not in modules:
+            for name, value in list(holder.items()):
+                if id(value) in by_id:
+                    holder[name] = by_id[id(value)]
+        elif type(holder) is tuple:
+            for function in gc.get_referrers(holder):
+                if type(function) is FunctionType and function.__defaults__ is holder:
+                    function.__defaults__ = tuple(by_id.get(id(one), one) for one in holder)
