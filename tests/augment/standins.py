@@ -170,6 +170,14 @@ class RandomCrop:
         return crop(picture, *self.get_params(picture, self.size))
 
 
+class Pad:
+    def __init__(self, padding: Any, fill: Any = 0) -> None:
+        self.padding, self.fill, self.padding_mode = padding, fill, "constant"
+
+    def __call__(self, picture: Any) -> Any:
+        return pad(picture, self.padding)
+
+
 class RandomHorizontalFlip:
     axis = -1
 
@@ -322,7 +330,7 @@ _SHARED = (Resize, CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalF
 v1 = SimpleNamespace(
     **{
         kind.__name__: _copy(kind, V1)
-        for kind in (*_SHARED, Compose, ToTensor, PILToTensor, ConvertImageDtype, Normalize,
+        for kind in (*_SHARED, Compose, Pad, ToTensor, PILToTensor, ConvertImageDtype, Normalize,
                      ColorJitter)
     }
 )  # fmt: skip

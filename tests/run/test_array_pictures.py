@@ -86,6 +86,17 @@ FOUND: dict[str, Callable[[], Any]] = {
     "edges": lambda: pictures(
         T.RandomCrop(32, padding=(1, 2)), T.RandomCrop(30, padding=[1, 2, 3, 4]), T.ToTensor()
     ),
+    "padded": lambda: pictures(
+        T.Pad(4), T.RandomHorizontalFlip(), T.RandomCrop(32), T.ToTensor()
+    ),
+    "nothing to resize": lambda: digits(
+        T.Resize(28), T.ToTensor(), T.Normalize([0.5], [0.5])
+    ),
+    "enlarged": lambda: digits(T.Resize(32), T.ToTensor()),
+    "mirrored, smaller, cut": lambda: pictures(
+        T.RandomHorizontalFlip(), T.Resize((20, 26)), T.CenterCrop(18), T.RandomCrop(18, padding=1),
+        T.ToTensor(),
+    ),
     "nothing to crop": lambda: pictures(T.RandomCrop(32), T.ToTensor()),
     "normalized twice": lambda: pictures(
         T.ToTensor(), T.Normalize(MEAN, STD), T.Normalize((0.5,), (0.5,))
@@ -164,7 +175,7 @@ LEFT: dict[str, Callable[[], Any]] = {
     "own class": lambda: made(Colder, T.ToTensor()),
     "property": lambda: made(Held, T.ToTensor()),
     "own step": lambda: digits(Gray(), T.ToTensor()),
-    "resized": lambda: digits(T.Resize((14, 14)), T.ToTensor()),
+    "colours": lambda: pictures(T.ColorJitter(), T.ToTensor()),
     "own step behind": lambda: digits(T.ToTensor(), torch.nn.Flatten(0)),
     "own kind of step": lambda: digits(type("ToTensor", (T.ToTensor,), {})()),
     "white edges": lambda: digits(T.RandomCrop(28, padding=2, fill=255), T.ToTensor()),
@@ -254,4 +265,4 @@ def test_a_failure_has_drawn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_loaders_without_workers_read_them_themselves() -> None:
     assert not can_work_ahead(DataLoader(FOUND["usual"](), batch_size=16))
-    assert can_work_ahead(DataLoader(LEFT["resized"](), batch_size=16))
+    assert can_work_ahead(DataLoader(LEFT["colours"](), batch_size=16))

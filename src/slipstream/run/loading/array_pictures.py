@@ -22,6 +22,7 @@ _HELD = ("data", "targets", "transform", "target_transform")
 _V1 = "torchvision.transforms.transforms."
 _FLIPS = {f"{_V1}RandomHorizontalFlip": 1, f"{_V1}RandomVerticalFlip": 0}  # the axis
 _Move = Callable[[Any], Any]
+_Shape = tuple[int, ...]
 
 
 class ArrayPictures:
@@ -78,7 +79,7 @@ class ArrayPictures:
             raise Refused
         return torch.tensor(found)
 
-    def _plan(self, steps: list[Any], shape: tuple[int, ...]) -> tuple[list[_Move], list[Any]]:
+    def _plan(self, steps: list[Any], shape: _Shape) -> tuple[list[_Move], list[Any]]:
         """What is done with each picture, and with the batch behind it."""
         moves: list[_Move] = []
         if any(isinstance(step, torch.nn.Module) and has_hooks(step) for step in steps):
@@ -92,8 +93,8 @@ class ArrayPictures:
                 return moves, rest
             if name in _FLIPS:
                 moves.append(_flip(step, _FLIPS[name]))
-            elif name == f"{_V1}RandomCrop":
-                move, size = _crop(step, shape, self._mode)
+            elif name in _RESHAPING:
+                move, size = _RESHAPING[name](step, shape, self._mode)
                 moves.append(move)
                 shape = (*size, *shape[2:])
             else:
@@ -135,21 +136,54 @@ def _flip(step: Any, axis: int) -> _Move:
     return flip
 
 
-def _crop(step: Any, shape: tuple[int, ...], mode: str) -> tuple[_Move, tuple[int, int]]:
-    if step.pad_if_needed or step.padding_mode != "constant" or step.fill != 0:
+def _crop(step: Any, shape: _Shape, mode: str) -> tuple[_Move, _Shape]:
+    if step.pad_if_needed:
+        raise Refused
+    pad, (height, width) = _pad(step, shape, mode)
+    blank = Image.new(mode, (width, height))
+
+    def crop(picture: Any) -> Any:
+        padded = pad(picture)
+        y, x, high, wide = step.get_params(blank, step.size)
+        return padded[y : y + high, x : x + wide]
+
+    return crop, tuple(step.size)
+
+
+def _pad(step: Any, shape: _Shape, mode: str) -> tuple[_Move, _Shape]:
+    if step.padding_mode != "constant" or step.fill != 0:
         raise Refused
     left, top, right, bottom = _edges(step.padding)
     height, width = shape[:2]
     padded = np.zeros((top + height + bottom, left + width + right, *shape[2:]), np.uint8)
     inside = padded[top : top + height, left : left + width]
-    blank = Image.new(mode, (padded.shape[1], padded.shape[0]))
 
-    def crop(picture: Any) -> Any:
+    def pad(picture: Any) -> Any:
         inside[...] = picture
-        y, x, high, wide = step.get_params(blank, step.size)
-        return padded[y : y + high, x : x + wide]
+        return padded
 
-    return crop, tuple(step.size)
+    return pad, padded.shape[:2]
+
+
+def _by_pillow(step: Any, shape: _Shape, mode: str) -> tuple[_Move, _Shape]:
+    """One that draws nothing."""
+    height, width = shape[:2]
+    after = step(Image.new(mode, (width, height)))
+    if after.size == (width, height):
+        return lambda picture: picture, shape[:2]
+    # Pillow takes no array that is the mirror image of another.
+    return (
+        lambda picture: np.asarray(step(Image.fromarray(np.ascontiguousarray(picture)))),
+        (after.height, after.width),
+    )
+
+
+_RESHAPING = {
+    f"{_V1}RandomCrop": _crop,
+    f"{_V1}Pad": _pad,
+    f"{_V1}Resize": _by_pillow,
+    f"{_V1}CenterCrop": _by_pillow,
+}
 
 
 def _edges(padding: Any) -> tuple[int, int, int, int]:
