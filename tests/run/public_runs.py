@@ -52,6 +52,8 @@ SCRIPTS = {
         Script("ragged"),
         Script("tabular"),
         Script("mnist", ("--save-model",)),
+        Script("cifar"),
+        Script("cifar-workers", ("--workers", "2"), file="cifar"),
         Script("vae"),
         Script("words"),
         Script("siamese"),

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Subset, default_collate
 from slipstream.run.fixes import fast_loader
 from slipstream.run.loading import array_pictures
 from slipstream.run.loading.rows import RowsFetcher, way_to_rows
-from slipstream.run.loading.single import can_work_ahead
+from slipstream.run.loading.single import lies_in_memory
 from tests.augment import standins
 from tests.run.public_runs import FOLDER
 from tests.run.test_fast_loader import epochs, run, situation
@@ -264,5 +264,5 @@ def test_a_failure_has_drawn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_loaders_without_workers_read_them_themselves() -> None:
-    assert not can_work_ahead(DataLoader(FOUND["usual"](), batch_size=16))
-    assert can_work_ahead(DataLoader(LEFT["colours"](), batch_size=16))
+    assert lies_in_memory(DataLoader(FOUND["usual"](), batch_size=16))
+    assert not lies_in_memory(DataLoader(LEFT["colours"](), batch_size=16))

@@ -3,6 +3,7 @@
 import time
 import weakref
 from collections.abc import Callable
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import torch
@@ -154,6 +155,7 @@ class Follower:
             # What was counted so far were batches.
             self._optimizer = id(optimizer)
             self.trace.ends.clear()
+            self.trace.pages.clear()
             self.steps = 0
         if self._optimizer == id(optimizer):
             self._count()
@@ -163,6 +165,7 @@ class Follower:
         self.last_end = time.perf_counter()
         if len(self.trace.ends) < _MOST_ENDS:
             self.trace.ends.append(self.last_end)
+            self.trace.pages.append(getrusage(RUSAGE_SELF).ru_minflt)
 
     def _end_window(self) -> None:
         if self._is_enough():

@@ -15,13 +15,14 @@ class Trace:
     `batches` are digests of the first batches, each with the number of its loader in the order in
     which loaders were first used; `losses` are what the first backward passes began with, as
     `float.hex`; `ends` are seconds at which steps of the optimizer ended, or at which batches were
-    asked for where there is no optimizer, or one that sums up the gradients of many. `on_device`:
-    losses were made on a GPU.
+    asked for where there is no optimizer, or one that sums up the gradients of many; `pages` are
+    how many the process had been given by then. `on_device`: losses were made on a GPU.
     """
 
     batches: list[tuple[int, str]] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
+    pages: list[int] = field(default_factory=list)
     ended: str = "script"  # "window", "error", "interrupted"
     exit_code: int = 0
     on_device: bool = False

@@ -13,6 +13,7 @@ from slipstream.launch import Target
 from slipstream.run.check import Reference
 from slipstream.run.choose import Wish, choose
 from slipstream.run.fix import Fix, Situation
+from slipstream.run.fixes import kept_memory
 from slipstream.run.numeric import DRAWS_OTHERS, prove
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.patience import Patience
@@ -116,6 +117,7 @@ class Trials:
         self._others = Others()
         self._patience = Patience(*_EXACT_PATIENCE)
         self._run_as_it_is()
+        taken = self._without_kept_memory(taken)
         while taken:
             self._say(f"trying {', '.join(fix.name for fix in taken)} …")
             fixed, fault = self._judge([fix.name for fix in taken])
@@ -130,6 +132,16 @@ class Trials:
                 return taken
             taken = self._without_culprit(taken, fault)
         return taken
+
+    def _without_kept_memory(self, taken: list[Fix]) -> list[Fix]:
+        """Where steps get no new pages that it could spare them."""
+        trace = self._runs[-1].trace
+        if self._any(trace is None or kept_memory.takes_pages(trace)):
+            return taken
+        for outcome in self._tried.fixes:
+            if outcome.name == kept_memory.NAME and kept_memory.FIX in taken:
+                outcome.why = "steps are given no new pages, so there are none to keep"
+        return [fix for fix in taken if fix is not kept_memory.FIX]
 
     def _without_those_that_do_less(self, exact: list[Fix], numeric: set[str]) -> list[Fix]:
         less = {name: more for name, more in _DOES_MORE.items() if more in numeric}

@@ -63,7 +63,7 @@ def build_model(stem):
 
 
 def main_worker(device, args):
-    global best_acc1  # noqa: PLW0603
+    global best_acc1
     model = build_model(args.stem).to(device)
     criterion = nn.CrossEntropyLoss().to(device)
     optimizer = torch.optim.SGD(

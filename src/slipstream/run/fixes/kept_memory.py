@@ -16,9 +16,13 @@ import torch
 
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.memory import NEVER, VARIABLE, is_chosen
+from slipstream.run.trace import Trace
 
 NAME = "kept-memory"
 _MOST = 0.5  # of the machine's memory
+_PAGE_S = 2e-4  # what a new page takes at most: one of 2 MiB, cleared
+_LEAST_SHARE = 0.01  # of a step
+_FEWEST_STEPS = 6
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -33,6 +37,19 @@ def applies(situation: Situation) -> tuple[bool, str]:
     if most > _MOST * psutil.virtual_memory().total:
         return False, "the script takes most of the memory"
     return True, "what a step frees is used again by the next"
+
+
+def takes_pages(trace: Trace) -> bool:
+    """Whether steps of the script as it is may spend time that counts on new pages.
+
+    >>> takes_pages(Trace(ends=[0.0, 0.1, 0.2, 0.3, 0.4, 0.5], pages=[90, 95, 95, 95, 95, 96]))
+    False
+    """
+    first, last = len(trace.ends) // 3, len(trace.ends) - 1
+    if len(trace.pages) != len(trace.ends) or len(trace.ends) < _FEWEST_STEPS:
+        return True
+    pages = trace.pages[last] - trace.pages[first]
+    return pages * _PAGE_S >= _LEAST_SHARE * (trace.ends[last] - trace.ends[first])
 
 
 def apply(situation: Situation) -> Undo:

@@ -18,7 +18,7 @@ from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.loading import parked
 from slipstream.run.loading.ahead import LEAST_BATCH_S
-from slipstream.run.loading.single import AheadIterator, can_work_ahead, is_off
+from slipstream.run.loading.single import AheadIterator, can_work_ahead, is_off, lies_in_memory
 
 NAME = "parallel-loading"
 
@@ -68,6 +68,9 @@ def apply(situation: Situation) -> Undo:
             if NAME in situation.failures:
                 return original(loader)
             where = users_place()
+            if lies_in_memory(loader):
+                situation.note(NAME, f"DataLoader at {where}: it lies in memory", left=True)
+                return original(loader)
 
             def say(line: str, *, left: bool = False) -> None:
                 line = f"DataLoader at {where}: {line}"

@@ -53,9 +53,13 @@ def can_work_ahead(loader: DataLoader[Any]) -> bool:
         loader.num_workers == 0
         and loader._dataset_kind == _DatasetKind.Map
         and not isinstance(loader.dataset, MapDataPipe)
-        # Rows in memory are found sooner than handed over.
-        and not (suits(loader._auto_collation, loader.collate_fn) and way_to_rows(loader.dataset))
     )
+
+
+def lies_in_memory(loader: DataLoader[Any]) -> bool:
+    """Whether a batch is found sooner than handed over."""
+    is_usual = suits(loader._auto_collation, loader.collate_fn)
+    return is_usual and way_to_rows(loader.dataset) is not None
 
 
 def is_off(loader: DataLoader[Any]) -> bool:
