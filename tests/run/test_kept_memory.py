@@ -89,6 +89,8 @@ def test_only_where_steps_get_new_pages() -> None:
     ends = [0.1 * number for number in range(30)]
     early = [1000 * min(number, 8) for number in range(30)]
     assert not kept_memory.takes_pages(Trace(ends=ends, pages=early))
+    now_and_then = [400 * (number // 5) for number in range(30)]
+    assert not kept_memory.takes_pages(Trace(ends=ends, pages=now_and_then))
     always = [200 * number for number in range(30)]
     assert kept_memory.takes_pages(Trace(ends=ends, pages=always))
     assert kept_memory.takes_pages(Trace(ends=ends[:4], pages=early[:4]))  # who knows

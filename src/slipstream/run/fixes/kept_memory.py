@@ -7,7 +7,9 @@ this fix is one of the process and not of a function. The process keeps the most
 ever needed.
 """
 
+import itertools
 import os
+import statistics
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +24,7 @@ NAME = "kept-memory"
 _MOST = 0.5  # of the machine's memory
 _PAGE_S = 2e-4  # what a new page takes at most: one of 2 MiB, cleared
 _LEAST_SHARE = 0.01  # of a step
+_LEAST_PAGES = 4  # in a step: a trial itself takes some
 _FEWEST_STEPS = 6
 
 
@@ -45,11 +48,14 @@ def takes_pages(trace: Trace) -> bool:
     >>> takes_pages(Trace(ends=[0.0, 0.1, 0.2, 0.3, 0.4, 0.5], pages=[90, 95, 95, 95, 95, 96]))
     False
     """
-    first, last = len(trace.ends) // 3, len(trace.ends) - 1
     if len(trace.pages) != len(trace.ends) or len(trace.ends) < _FEWEST_STEPS:
         return True
-    pages = trace.pages[last] - trace.pages[first]
-    return pages * _PAGE_S >= _LEAST_SHARE * (trace.ends[last] - trace.ends[first])
+    first = len(trace.ends) // 3
+    pages = statistics.median(
+        after - before for before, after in itertools.pairwise(trace.pages[first:])
+    )
+    step_s = statistics.median(trace.step_seconds()[first:])
+    return pages >= _LEAST_PAGES and pages * _PAGE_S >= _LEAST_SHARE * step_s
 
 
 def apply(situation: Situation) -> Undo:
