@@ -1,5 +1,6 @@
 """Pictures that lie in one array, in batches: the same bits, and the same numbers drawn."""
 
+import functools
 import importlib.util
 import warnings
 from collections.abc import Callable
@@ -146,6 +147,48 @@ def test_most_batches_are_not_made_sample_by_sample(monkeypatch: pytest.MonkeyPa
     for first in range(0, 64, 16):
         fetcher.fetch(list(range(first, first + 16)))
     assert len(calls) == 16  # the first batch, to compare
+
+
+def test_a_dataset_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, calls = digits(T.ToTensor()), []
+    own = MNIST.__getitem__
+    monkeypatch.setattr(MNIST, "__getitem__", changed := copied(own, lambda: calls.append(1)))
+    assert type(dataset).__getitem__ is changed
+    for _ in range(3):  # epochs
+        RowsFetcher(dataset, True, default_collate, False).fetch(list(range(16)))
+    assert len(calls) == 16
+    dataset.transform = T.Compose([T.ToTensor(), T.Normalize((0.5,), (0.5,))])
+    RowsFetcher(dataset, True, default_collate, False).fetch(list(range(16)))
+    assert len(calls) == 32
+
+
+def copied(own: Any, heard: Callable[[], None]) -> Any:
+    """As if it were torchvision's."""
+
+    def get(dataset: Any, index: int) -> Any:
+        heard()
+        return own(dataset, index)
+
+    get.__module__, get.__qualname__ = own.__module__, own.__qualname__
+    return get
+
+
+def test_a_getter_that_somebody_wrapped_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = MNIST.__getitem__
+
+    @functools.wraps(own)
+    def logged(dataset: Any, index: int) -> Any:
+        return own(dataset, index)
+
+    assert way_to_rows(digits(T.ToTensor())) is not None
+    monkeypatch.setattr(MNIST, "__getitem__", logged)
+    assert way_to_rows(digits(T.ToTensor())) is None
+
+
+def test_numbers_of_numpy() -> None:
+    dataset = digits(T.ToTensor())
+    rows = np.random.default_rng(0).permutation(COUNT)[:32]
+    check(lambda: Subset(dataset, rows), is_found=True)
 
 
 class Colder(MNIST):  # type: ignore[misc]

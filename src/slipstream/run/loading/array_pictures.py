@@ -107,7 +107,9 @@ def pictures_in_an_array(dataset: Any) -> ArrayPictures | None:
     kind = type(dataset)
     getter = getattr(kind, "__getitem__", None)
     name = getattr(getter, "__module__", ""), getattr(getter, "__qualname__", "")
-    if name not in _MODES or any(hasattr(kind, held) for held in _HELD):
+    if name not in _MODES or hasattr(getter, "__wrapped__"):
+        return None
+    if any(hasattr(kind, held) for held in _HELD):
         return None
     pictures = ArrayPictures(dataset, _MODES[name])
     try:

@@ -1,5 +1,7 @@
 """Batches of what lies in memory, gathered in one step instead of sample by sample."""
 
+import contextlib
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -41,7 +43,7 @@ class RowsFetcher(_MapDatasetFetcher):
         super().__init__(*args)
         self._say = say
         self._way = way_to_rows(self.dataset)
-        self._proved_for: Any = None  # kinds of arrays
+        self._proved_for = _proofs.of(self.dataset)  # kinds of arrays
         self._refusals = 0
 
     def fetch(self, possibly_batched_index: Any) -> Any:
@@ -67,6 +69,7 @@ class RowsFetcher(_MapDatasetFetcher):
         usual = self._fetch_usually(index)
         if digest(batch) == digest(usual) and torch.equal(after, torch.get_rng_state()):
             self._proved_for = kinds
+            _proofs.keep(self.dataset, kinds)
             self._say()
         else:
             self._way = None
@@ -74,6 +77,27 @@ class RowsFetcher(_MapDatasetFetcher):
 
     def _fetch_usually(self, index: Any) -> Any:
         return super().fetch(index)  # type: ignore[no-untyped-call]
+
+
+class _Proofs:
+    """What was proved for datasets of this process: a fetcher lives for one epoch."""
+
+    def __init__(self) -> None:
+        self._kinds: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def of(self, dataset: Any) -> Any:
+        try:
+            found, kinds = self._kinds[dataset]
+        except (KeyError, TypeError):
+            return None
+        return kinds if found() is dataset else None  # and not one that is equal to it
+
+    def keep(self, dataset: Any, kinds: Any) -> None:
+        with contextlib.suppress(TypeError):
+            self._kinds[dataset] = weakref.ref(dataset), kinds
+
+
+_proofs = _Proofs()
 
 
 class _Way(Protocol):
@@ -123,9 +147,10 @@ class _InSubsets:
         """As the way that leads there; raises where numbers are something else."""
         for subset in self._subsets:
             index = [subset.indices[one] for one in index]
-        if set(map(type, index)) != {int}:
+        kinds = set(map(type, index))
+        if not kinds <= {int, np.int64}:
             raise Refused
-        return self._way.gather(index)
+        return self._way.gather(index if kinds == {int} else [int(one) for one in index])
 
 
 def way_to_rows(dataset: Any) -> _Way | None:
