@@ -103,12 +103,13 @@ def test_functions_that_dictionaries_and_defaults_hold(tmp_path: Path) -> None:
         HOLDER.ways["open"]("new.txt", "w").close()
         by_default("data/a.txt")
         by_name()
+        print(inspect.unwrap(os.stat) is not os.stat, inspect.unwrap(open) is not open)
         with tempfile.NamedTemporaryFile() as file:
             print(os.path.exists(file.name))
         print(os.path.exists(file.name), sorted(os.listdir()))
         """,
         first="""
-        import os, tempfile, numpy as np
+        import inspect, os, tempfile, numpy as np
         class Holder:
             def __init__(self): self.ways = {"open": open}
         HOLDER = Holder()
@@ -118,6 +119,7 @@ def test_functions_that_dictionaries_and_defaults_hold(tmp_path: Path) -> None:
     )
     assert said.splitlines() == [
         "7.0 7.0",
+        "True True",
         "True",
         "False ['data', 'log.txt', 'new.txt']",
     ]

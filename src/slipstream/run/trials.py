@@ -136,10 +136,12 @@ class Trials:
     def _without_kept_memory(self, taken: list[Fix]) -> list[Fix]:
         """Where steps get no new pages that it could spare them."""
         trace = self._runs[-1].trace
+        if kept_memory.FIX not in taken:
+            return taken
         if self._any(trace is None or kept_memory.takes_pages(trace)):
             return taken
         for outcome in self._tried.fixes:
-            if outcome.name == kept_memory.NAME and kept_memory.FIX in taken:
+            if outcome.name == kept_memory.NAME:
                 outcome.why = "steps are given no new pages, so there are none to keep"
         return [fix for fix in taken if fix is not kept_memory.FIX]
 

@@ -36,7 +36,8 @@ class ArrayPictures:
         """Of what is looked up, and of what is done with it."""
         data, targets, transform, _ = (vars(self._dataset)[name] for name in _HELD)
         steps = [qualified_name(step) for step in _steps(transform)]
-        return [type(data), data.dtype, tuple(data.shape[1:]), type(targets), *steps]
+        held = type(data), data.dtype, tuple(data.shape[1:]), type(targets)
+        return [self._getter, *held, *steps]
 
     def check(self) -> None:
         """Raises where no batch could be made."""
@@ -59,11 +60,13 @@ class ArrayPictures:
 
     def _pixels(self, data: Any, index: list[int]) -> Any:
         if self._mode == "L":
-            is_fit = type(data) is torch.Tensor and data.ndim == 3 and data.device.type == "cpu"
-            data = data.numpy() if is_fit else data
+            if type(data) is not torch.Tensor or data.device.type != "cpu":
+                raise Refused
+            data = data.numpy()
+        colours = () if self._mode == "L" else (3,)
         if type(data) is not np.ndarray or data.dtype != np.uint8:
             raise Refused
-        if data.shape[3:] != (() if self._mode == "L" else (3,)) or data.ndim < 3:
+        if data.ndim < 3 or data.shape[3:] != colours:
             raise Refused
         return data[_checked(index, len(data))]
 

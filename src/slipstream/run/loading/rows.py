@@ -127,7 +127,7 @@ class _Rows:
         if self._form is None:
             return [tensor.dtype for tensor in self._dataset.tensors]
         sources = (vars(self._dataset)[name] for name in _names(self._form))
-        return [(type(source), source.dtype, source.ndim) for source in sources]
+        return [self._getter, *((type(one), one.dtype, one.ndim) for one in sources)]
 
     def _collate(self, form: Row | Parts, rows: torch.Tensor) -> Any:
         if isinstance(form, Row):

@@ -57,9 +57,12 @@ def _replace_in_class(holder: type, by_id: dict[int, Any]) -> None:
 
 def _replace_elsewhere(wrapped: dict[Any, Any], by_id: dict[int, Any]) -> None:
     """In dictionaries, such as numpy's of functions that open files, and in functions' defaults."""
-    modules = {id(vars(each)) for each in list(sys.modules.values()) if type(each) is ModuleType}
+    known: list[Any] = list(sys.modules.values())
+    modules = [each for each in known if isinstance(each, ModuleType)]
+    # Modules are done; what stands in a function's place says so itself, for `inspect`.
+    done = {id(vars(each)) for each in (*modules, *wrapped.values())}
     for holder in gc.get_referrers(*wrapped):
-        if type(holder) is dict and id(holder) not in modules:
+        if type(holder) is dict and id(holder) not in done:
             for name, value in list(holder.items()):
                 if id(value) in by_id:
                     holder[name] = by_id[id(value)]
