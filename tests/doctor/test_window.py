@@ -1,11 +1,13 @@
 """When a recording ends by itself."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from slipstream.doctor.attribute import attribute
 from slipstream.doctor.capture import OPTIMIZER
 from slipstream.doctor.record.session import Session
 from slipstream.launch import WindowEnded
@@ -43,6 +45,46 @@ def test_gradients_without_an_optimizer_are_not_waited_for() -> None:
     session = Session("by hand", steps=20, seconds=100.0)
     assert train(session, 1, has_optimizer=False) == 25
     session.stop("window")
+
+
+def _by_backward(model: torch.nn.Linear) -> None:
+    model.zero_grad()
+    model(torch.ones(4, 4)).sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+
+
+def _by_grad(model: torch.nn.Linear) -> None:
+    own = list(model.parameters())
+    for parameter, gradient in zip(
+        own, torch.autograd.grad(model(torch.ones(4, 4)).sum(), own), strict=True
+    ):
+        parameter.data.add_(gradient, alpha=-0.1)
+
+
+def _with_penalty(model: torch.nn.Linear) -> None:
+    x = torch.ones(4, 4, requires_grad=True)
+    (slope,) = torch.autograd.grad(outputs=model(x).sum(), inputs=x, create_graph=True)
+    slope.square().sum().backward()
+    _by_backward(model)
+
+
+@pytest.mark.parametrize("step", [_by_backward, _by_grad, _with_penalty])
+def test_steps_by_hand_without_a_loader(step: Callable[[torch.nn.Linear], None]) -> None:
+    session = Session("by hand", steps=20, seconds=100.0)
+    model = torch.nn.Linear(4, 1)
+    session.start()
+    count = 0
+    try:
+        for _ in range(1000):
+            step(model)
+            count += 1
+    except WindowEnded:
+        pass
+    found = attribute(session.stop("window"))
+    assert count in (24, 25)
+    assert 15 <= len(found.steps) <= 25
 
 
 @pytest.mark.parametrize(("every", "is_seen"), [(10**9, False), (1, True)])

@@ -57,6 +57,33 @@ def test_a_trial_that_takes_too_long_says_so(
     assert tried.last_words == "nothing came to an end within 30 s"
 
 
+_BY_HAND = """
+import torch
+model = torch.nn.Linear(64, 64)
+while True:
+    {step}
+    for parameter, gradient in zip(model.parameters(), gradients):
+        parameter.data.add_(gradient, alpha=-0.01)
+"""
+_BY_BACKWARD = """model.zero_grad()
+    model(torch.randn(8, 64)).square().mean().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]"""
+_BY_GRAD = """loss = model(torch.randn(8, 64)).square().mean()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))"""
+
+
+@pytest.mark.parametrize("step", [_BY_BACKWARD, _BY_GRAD])
+@pytest.mark.parametrize("diagnose", [True, False])
+def test_a_trial_sees_steps_by_hand(tmp_path: Path, step: str, diagnose: bool) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(_BY_HAND.format(step=step))
+    tried = try_out(Target(str(script)), seed=1, diagnose=diagnose, steps=24)
+    assert tried.is_good
+    assert tried.trace is not None
+    assert tried.trace.ended == "window"
+    assert len(tried.trace.losses) == (0 if diagnose else 25)
+
+
 def _trial_of(process: "subprocess.Popen[bytes]") -> psutil.Process:
     ends = time.monotonic() + 60
     while time.monotonic() < ends:

@@ -119,7 +119,7 @@ def attribute(capture: Capture) -> Attribution:
     steps = [] if loop is None else _steps_of(spans, loop, capture.clock, judged)
     if not steps:
         # One batch for ever, or iterators of one loader by turns: the optimizer's steps are seen.
-        loop, steps = None, _steps_of_optimizer(spans, judged)
+        loop, steps = None, _steps_without_loader(spans, judged)
     steps = _warm(steps)
     count = max(1, len(steps))
     step_ms = sum(step.end - step.start for step in steps) * _MS / count
@@ -247,11 +247,14 @@ def _evaluations(inside: Sequence[Span], loop: int | None) -> list[Span]:
     return found + list(open_at.values())
 
 
-def _steps_of_optimizer(spans: Sequence[Span], judged: set[int]) -> list[Step]:
-    """Of a loop without a loader that is known: from the end of one optimizer step to the next. Of
-    several optimizers, the one with the most steps.
+def _steps_without_loader(spans: Sequence[Span], judged: set[int]) -> list[Step]:
+    """From the end of one optimizer step to the next; of several optimizers, the one with the most
+    steps. Where there is none, from the end of one backward pass to the next.
     """
     ends = [span for span in spans if span.kind == OPTIMIZER]
+    if not ends:
+        passes = [span for span in spans if span.kind == BACKWARD]
+        ends = [span for span in passes if span.detail is not None] or passes
     most = Counter(span.detail for span in ends).most_common(1)
     return [
         _step_between(spans, before, after, None, "host", judged)

@@ -91,6 +91,7 @@ class Follower:
         for kind in (_BaseDataLoaderIter, LoaderIterator):
             self._patches.replace(kind, "__next__", self._wrap_next)
         self._patches.replace(torch.autograd, "backward", self._wrap_backward)
+        self._patches.replace(torch.autograd, "grad", self._wrap_grad)
         self._patches.replace(torch.optim.Optimizer, "__init__", self._wrap_make_optimizer)
 
     def _wrap_next(self, original: Any) -> Any:
@@ -121,26 +122,48 @@ class Follower:
         return init
 
     def _wrap_backward(self, original: Any) -> Any:
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
             if not self._iterator_count:
                 self._look()
             if not self._backwards:
                 self._at_first_backward = self.steps
             self._backwards += 1
-            if len(self._losses) < LOSSES:
-                root = root_of(tensors)
-                if root is not None:
-                    self._losses.append(kept(root))
-            # Weights that are changed by hand, from no loader: nothing else tells steps apart.
-            is_step = self._optimizer is None and not self._iterator_count
+            self._note_loss(tensors)
+            is_step = self._is_by_hand
             if is_step:
                 self._end_window()
-            result = original(tensors, *args, **kwargs)
+            original(tensors, *args, **kwargs)
             if is_step:
                 self._count()
-            return result
 
         return backward
+
+    def _wrap_grad(self, original: Any) -> Any:
+        def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            # Where there are backward passes too, it is a part of what they go through.
+            if self._backwards or not self._is_by_hand:
+                return original(outputs, *args, **kwargs)
+            self._look()
+            self._note_loss(outputs)
+            self._end_window()
+            gradients = original(outputs, *args, **kwargs)
+            self._count()
+            return gradients
+
+        return grad
+
+    @property
+    def _is_by_hand(self) -> bool:
+        """Whether weights are changed by hand, from no loader: nothing but asking for gradients
+        tells steps apart.
+        """
+        return self._optimizer is None and not self._iterator_count
+
+    def _note_loss(self, tensors: Any) -> None:
+        if len(self._losses) < LOSSES:
+            root = root_of(tensors)
+            if root is not None:
+                self._losses.append(kept(root))
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._end_window()

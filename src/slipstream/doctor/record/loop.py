@@ -47,6 +47,7 @@ _MOST_OPTIMIZERS = 8
 _MOST_HELD = 4
 _STEPS_WITH_IMPORTS = 8  # of the beginning, in which modules are still imported
 _GRAPHS_LOOKED_AT = 10
+_GRAD = -1  # stands for an optimizer, where gradients are asked for
 _SYNCS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "nonzero")
 
 
@@ -84,7 +85,7 @@ class LoopHooks:
         trace, replace = self._trace, self._session.patches.replace
         replace(torch.nn.Module, "__call__", self._wrap_module)
         replace(torch.autograd, "backward", self._wrap_backward)
-        replace(torch.autograd, "grad", self._wrap_simple(BACKWARD))
+        replace(torch.autograd, "grad", self._wrap_grad)
         replace(Optimizer, "zero_grad", self._wrap_zero_grad)
         replace(torch.nn.Module, "zero_grad", self._wrap_zero_grad)
         replace(torch.nn.utils, "clip_grad_norm_", trace.counted(CLIP, "clip_grad_norm_"))
@@ -148,20 +149,6 @@ class LoopHooks:
         if self._on_garbage in gc.callbacks:
             gc.callbacks.remove(self._on_garbage)
 
-    def _wrap_simple(self, kind: str) -> Any:
-        trace = self._trace
-
-        def wrap(function: Any) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                if not trace.is_here:
-                    return function(*args, **kwargs)
-                with trace.span(kind):
-                    return function(*args, **kwargs)
-
-            return call
-
-        return wrap
-
     def _wrap_backward(self, original: Any) -> Any:
         trace = self._trace
 
@@ -171,13 +158,44 @@ class LoopHooks:
             call = trace.call_here("backward")
             self._watch_graph(tensors, call)
             self._further.retained.before_backward(tensors, call, *_keeps(*args, **kwargs))
+            is_step = self._steps_by_hand
+            if is_step:
+                self._begin_step()
             with trace.span(BACKWARD, call.id) as span:
                 result = original(tensors, *args, **kwargs)
             call.count += 1
             call.wall += span.end - span.start
+            if is_step:
+                self.models.after_backward()
+                self._session.after_step(call.id)
             return result
 
         return backward
+
+    def _wrap_grad(self, original: Any) -> Any:
+        trace = self._trace
+
+        def grad(*args: Any, **kwargs: Any) -> Any:
+            if not trace.is_here:
+                return original(*args, **kwargs)
+            # Where there are backward passes too, it is a part of what they go through.
+            is_step = self._steps_by_hand and not self._backwards
+            if is_step:
+                self._begin_step()
+            with trace.span(BACKWARD):
+                result = original(*args, **kwargs)
+            if is_step:
+                self._session.after_step(_GRAD)
+            return result
+
+        return grad
+
+    @property
+    def _steps_by_hand(self) -> bool:
+        """Whether nothing tells steps apart but their backward passes: parameters are changed
+        without an optimizer, and batches come from no loader.
+        """
+        return not (self._made_at or self.optimizers or self._session.batches_seen)
 
     def _watch_graph(self, tensors: Any, call: Any) -> None:
         """Note whether the graphs of earlier backward passes still live."""
@@ -331,16 +349,8 @@ class LoopHooks:
             self._session.threads.meet(steps=True)
             if not self._trace.is_here:
                 return
-        self._session.before_step()
-        self._further.before_step()
+        self._begin_step()
         self.models.after_backward()
-        self._step_count += 1
-        if self._trace.loop_code is None:
-            frame = users_frame(sys._getframe(1))
-            self._trace.loop_code = None if frame is None else frame.f_code
-        if self._step_count <= _STEPS_WITH_IMPORTS:
-            self._writers.install()
-            self._device.note_allocator()
         if id(optimizer) not in self.optimizers and len(self.optimizers) < _MOST_OPTIMIZERS:
             facts = _describe_optimizer(optimizer)
             facts["made_at"] = self._made_at.get(optimizer)
@@ -351,6 +361,17 @@ class LoopHooks:
         span = self._trace.span(OPTIMIZER, id(optimizer))
         span.__enter__()
         self._steps.append(span)
+
+    def _begin_step(self) -> None:
+        self._session.before_step()
+        self._further.before_step()
+        self._step_count += 1
+        if self._trace.loop_code is None:
+            frame = users_frame(sys._getframe(1))
+            self._trace.loop_code = None if frame is None else frame.f_code
+        if self._step_count <= _STEPS_WITH_IMPORTS:
+            self._writers.install()
+            self._device.note_allocator()
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._steps and self._trace.is_loops_thread:

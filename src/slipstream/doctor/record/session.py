@@ -213,7 +213,7 @@ class Session:
 
     @property
     def steps_seen(self) -> int:
-        """Of the optimizers of the thread that is watched."""
+        """Of the thread that is watched."""
         return max(self._optimizer_steps.values(), default=0)
 
     @property
@@ -260,8 +260,8 @@ class Session:
         return "host" if self.trace.device_clock is None else "device"
 
     def before_step(self) -> None:
-        """The loop's optimizer begins a step: for loops without a loader, or on the batches that
-        they once took from it. Raises `WindowEnded`.
+        """The loop's optimizer, or what stands for it, begins a step: for loops without a loader,
+        or on the batches that they once took from it. Raises `WindowEnded`.
         """
         asks_no_more = self._steps_without_batch > _STEPS_WITHOUT_BATCH
         if (not self._batches or asks_no_more) and self.ladder is None and self._is_over():
@@ -310,7 +310,9 @@ class Session:
             self.on_batch()
 
     def after_step(self, optimizer: int) -> None:
-        """The optimizer with this number has ended a step."""
+        """The optimizer with this number has ended a step, or the backward pass of this call where
+        there is none.
+        """
         if self._first is None:
             self._first = time.perf_counter_ns()
             self._begin_to_count()
