@@ -5,6 +5,7 @@ in this folder run on the real ones too where torchvision is installed.
 
 import enum
 import math
+import numbers
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,7 +57,7 @@ def resize(picture: Any, size: tuple[int, int], mode: InterpolationMode) -> Any:
 
 def pad(picture: Any, padding: Any) -> Any:
     """With zeros around it: one number, (left and right, top and bottom), or one for each edge."""
-    values = [padding] if isinstance(padding, int) else list(padding)
+    values = [padding] if isinstance(padding, numbers.Number) else list(padding)
     left, top, right, bottom = {1: values * 4, 2: values * 2, 4: values}[len(values)]
     if isinstance(picture, torch.Tensor):
         return torch.nn.functional.pad(picture, (left, right, top, bottom))

@@ -87,6 +87,32 @@ def test_steps_by_hand_without_a_loader(step: Callable[[torch.nn.Linear], None])
     assert 15 <= len(found.steps) <= 25
 
 
+def test_steps_by_hand_on_one_batch() -> None:
+    session = Session("by hand", steps=20, seconds=100.0)
+    model = torch.nn.Linear(4, 1)
+    session.start()
+    count = 0
+    try:
+        next(iter(DataLoader(torch.ones(4, 4), 4)))  # type: ignore[arg-type]
+        for _ in range(1000):
+            _by_backward(model)
+            count += 1
+    except WindowEnded:
+        pass
+    found = attribute(session.stop("window"))
+    assert count < 200
+    assert len(found.steps) > 15
+
+
+def test_gradients_that_torch_asks_for_are_no_steps() -> None:
+    session = Session("checks first", steps=20, seconds=100.0)
+    session.start()
+    x = torch.randn(8, 8, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(torch.sin, x)
+    assert not session.has_begun
+    session.stop("script")
+
+
 @pytest.mark.parametrize(("every", "is_seen"), [(10**9, False), (1, True)])
 def test_nor_are_they_for_ever(every: int, is_seen: bool) -> None:
     session = Session("sums", steps=None, seconds=0.01)

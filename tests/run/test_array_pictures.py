@@ -209,6 +209,7 @@ LEFT: dict[str, Callable[[], Any]] = {
     "own class": lambda: made(Colder, T.ToTensor()),
     "property": lambda: made(Held, T.ToTensor()),
     "own step": lambda: digits(Gray(), T.ToTensor()),
+    "edges by numpy": lambda: pictures(T.RandomCrop(32, padding=np.int64(4)), T.ToTensor()),
     "colours": lambda: pictures(T.ColorJitter(), T.ToTensor()),
     "own step behind": lambda: digits(T.ToTensor(), torch.nn.Flatten(0)),
     "own kind of step": lambda: digits(type("ToTensor", (T.ToTensor,), {})()),

@@ -105,6 +105,16 @@ class Unreadable:
         raise RuntimeError("no words")
 
 
+def test_losses_that_cannot_be_read_are_not_equal() -> None:
+    one, other = (Trace(losses=["0x1p+0", "?", "0x1p+1"]) for _ in range(2))
+    assert Reference((one,)).fault(other) is None
+    said = Reference((one,)).compared(other)
+    assert said == "2 losses are equal, bit for bit; 1 loss could not be read"
+    wrong = Trace(losses=["0x1p+0", "0x1p+0", "0x1.8p+1"])
+    assert str(Reference((one,)).fault(wrong)) == "loss of backward pass 3: 2.0 became 3.0"
+    assert Reference((Trace(losses=["0x1p+0"]),)).fault(Trace(losses=["?"])) is not None
+
+
 def test_batches_that_cannot_be_read_are_nobodys_fault() -> None:
     one, other = (Trace(batches=[(0, digest(Unreadable())), (0, "a")]) for _ in range(2))
     assert one.batches[0] != other.batches[0]

@@ -86,6 +86,7 @@ LEFT_ALONE = {
         "extra": "self.seen = getattr(self, 'seen', None) or {'n': 0}; self.seen['n'] += 1",
     },
     "asks for gradients itself": {"extra": ASKS},
+    "has tensors of inference mode": {"extra": "x = x - self.mean"},
     "computes differently": {"extra": "x = x * (1.0 if torch.is_grad_enabled() else 1.0001)"},
     "is looked at by a hook of all modules": {
         "setup": "from torch.nn.modules.module import register_module_forward_hook as watch\n"
@@ -103,6 +104,9 @@ def test_models_that_do_more_are_left_alone(tmp_path: Path, name: str) -> None:
     if name == "is looked at by a hook of all modules":
         source = source.replace("optimizer = ", "handle = watch(look)\noptimizer = ", 1)
         source = f"{source}\nhandle.remove()\n"
+    if name == "has tensors of inference mode":
+        made = "with torch.inference_mode(): model.register_buffer('mean', torch.ones(8))"
+        source = source.replace("optimizer = ", f"{made}\noptimizer = ", 1)
     if name == "is looked at":
         source = source.replace(
             "optimizer = ", "model.head.register_forward_hook(look)\noptimizer = "

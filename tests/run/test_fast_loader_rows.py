@@ -1,6 +1,6 @@
 """Rows that lie in memory are gathered in one step, and the batches are torch's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from slipstream.run.fixes import fast_loader
 from slipstream.run.loading.conversions import Refused
 from slipstream.run.loading.getters import rows_of
 from slipstream.run.loading.rows import RowsFetcher, way_to_rows
+from slipstream.run.seen import digest
 from tests.run.test_fast_loader import epochs, flat, run, situation
 
 COUNT = 64
@@ -234,6 +236,21 @@ OTHERS: list[tuple[str, Callable[[], Any]]] = [
 @pytest.mark.parametrize("make", [make for _, make in OTHERS], ids=[name for name, _ in OTHERS])
 def test_others_are_left_alone(make: Callable[[], Any]) -> None:
     check(make, is_found=False)
+
+
+class _Once:
+    """Numbers of batches that can be gone through once."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from ((number for number in range(start, start + 16)) for start in (0, 16))
+
+
+def test_batches_of_numbers_that_are_no_lists_are_left_alone() -> None:
+    dataset = numpy_rows("f8")
+    fetched = RowsFetcher(dataset, True, default_collate, False)
+    usual = _MapDatasetFetcher(dataset, True, default_collate, False)  # type: ignore[no-untyped-call]
+    for one, other in zip(_Once(), _Once(), strict=True):
+        assert digest(fetched.fetch(one)) == digest(usual.fetch(other))  # type: ignore[no-untyped-call]
 
 
 def test_own_collate_and_small_batches_are_left_alone() -> None:

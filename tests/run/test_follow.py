@@ -16,7 +16,7 @@ from slipstream.doctor.capture import Capture
 from slipstream.launch import Target, WindowEnded
 from slipstream.run.fix import Situation
 from slipstream.run.follow import Follower
-from slipstream.run.seen import digest, is_read, kept, value
+from slipstream.run.seen import digest, is_read, kept, number_of, told
 from slipstream.run.trace import Trace
 from slipstream.run.trial import try_out
 
@@ -155,12 +155,84 @@ def test_sums_are_those_of_all_numbers(make: Callable[[], torch.Tensor]) -> None
     data = make()
     whole = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
     assert kept(data).numel() == 1
-    assert math.isclose(value(kept(data)), float(whole.double().sum()), rel_tol=1e-9)
+    assert math.isclose(number_of(told(kept(data))), float(whole.double().sum()), rel_tol=1e-9)
 
 
-def test_what_has_no_value_is_no_number() -> None:
-    assert math.isnan(value(kept(torch.ones(3, device="meta"))))
-    assert math.isnan(value(kept(torch.ones((), device="meta"))))
+def test_what_has_no_value_is_not_read() -> None:
+    for shape in ((3,), ()):
+        said = told(kept(torch.ones(shape, device="meta")))
+        assert not is_read(said)
+        assert math.isnan(number_of(said))
+    assert is_read(told(torch.tensor(math.nan)))
+
+
+def _train(step: Callable[[int], Any], steps: int = 1000) -> Follower:
+    follower = Follower(steps=20)
+    follower.start()
+    try:
+        for number in range(steps):
+            step(number)
+    except WindowEnded:
+        pass
+    follower.stop()
+    return follower
+
+
+def test_gradients_inside_a_step_are_no_steps() -> None:
+    """Of learning to learn: a hundred of them before the optimizer makes its first step."""
+    model = torch.nn.Linear(4, 1)
+
+    def step(number: int) -> None:
+        if not number:
+            made.append(torch.optim.SGD(model.parameters(), 0.01))
+        weight = model.weight
+        for _ in range(100):
+            loss = torch.nn.functional.linear(torch.ones(2, 4), weight).sum()
+            weight = weight - 0.01 * torch.autograd.grad(loss, weight, create_graph=True)[0]
+        weight.sum().backward()
+        made[0].step()
+
+    made: list[Any] = []
+    follower = _train(step)
+    assert follower.steps == 20
+    assert len(follower.trace.losses) == 21
+
+
+def test_those_that_torch_asks_for_are_no_steps() -> None:
+    x = torch.randn(8, 8, dtype=torch.double, requires_grad=True)
+    assert _train(lambda number: torch.autograd.gradcheck(torch.sin, x), 2).steps == 0
+
+
+def test_segments_that_enter_autograd_again_are_no_steps() -> None:
+    layers = [torch.nn.Linear(4, 4) for _ in range(12)]
+    optimizer = torch.optim.SGD(torch.nn.ModuleList(layers).parameters(), 0.01)
+    count = 0
+
+    def step(number: int) -> None:
+        nonlocal count
+        x = torch.ones(2, 4, requires_grad=True)
+        for layer in layers:
+            x = checkpoint(layer, x, use_reentrant=True)
+        x.sum().backward()
+        optimizer.step()
+        count += 1
+
+    assert _train(step).steps == 20
+    assert count == 20
+
+
+def test_steps_by_hand_on_one_batch() -> None:
+    (x,) = torch.ones(1, 8, 4)
+    weight = torch.zeros(4, requires_grad=True)
+
+    def step(number: int) -> None:
+        if not number:
+            next(iter(DataLoader(x, 8)))  # type: ignore[arg-type]
+        (x @ weight).sum().backward()
+        weight.data.add_(weight.grad, alpha=-0.1)
+
+    follower = _train(step)
+    assert 20 <= follower.steps < 100
 
 
 def test_a_fix_gives_up_where_warnings_are_errors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,6 +136,45 @@ def test_compiled_models_that_save_themselves(home: Path) -> None:
     assert said.splitlines() == ["torch.Size([1, 2])"] * 2
 
 
+def test_files_that_torch_and_python_open_in_other_ways(home: Path) -> None:
+    (home / "bank.bin").write_bytes(bytes(16))
+    said = in_trial(
+        home,
+        """
+        import io, torch
+        bank = torch.FloatTensor(torch.FloatStorage.from_file("bank.bin", shared=True, size=4))
+        bank += 1
+        print(torch.empty(0).set_(torch.UntypedStorage.from_file("bank.bin", False, 16))[:2])
+        with io.FileIO("log.txt", "w") as file:
+            file.write(b"new")
+            print(file.name, isinstance(file, io.FileIO))
+        with io.FileIO("log.txt") as file:
+            print(file.read())
+        with open("log.txt", "rb", buffering=0) as file:
+            print(isinstance(file, io.FileIO), issubclass(type(file), io.FileIO))
+        class Own(io.FileIO):
+            pass
+        print(isinstance(file, Own), Own("data/a.txt").read())
+        try:
+            io.FileIO("gone.txt")
+        except FileNotFoundError as error:
+            print(error.filename)
+        with torch.package.PackageExporter("packed.pt") as exporter:
+            exporter.save_text("words", "a.txt", "inside")
+        print(torch.package.PackageImporter("packed.pt").load_text("words", "a.txt"))
+        """,
+    )
+    assert said.splitlines() == [
+        "tensor([1., 1.])",
+        "log.txt True",
+        "b'new'",
+        "True True",
+        "False b'as it was'",
+        "gone.txt",
+        "inside",
+    ]
+
+
 def test_functions_take_their_arguments_by_name(home: Path) -> None:
     said = in_trial(
         home,

@@ -125,16 +125,46 @@ def test_functions_that_dictionaries_and_defaults_hold(tmp_path: Path) -> None:
     ]
 
 
+def test_functions_that_classes_hold(tmp_path: Path) -> None:
+    said = in_trial(
+        make_home(tmp_path),
+        """
+        class Late:
+            _open = open
+            def read(self, path): return self._open(path).read()
+        Early.write("log.txt")
+        print(Late().read("log.txt"), Early().read("log.txt"), Early.size("log.txt"))
+        """,
+        first="""
+        import os
+        class Early:
+            _open = open
+            size = staticmethod(os.stat)
+            def read(self, path): return self._open(path).read()
+            @classmethod
+            def write(cls, path):
+                with cls._open(path, "w") as file: file.write("new")
+        Early().read("/dev/null")
+        """,
+    )
+    assert said.startswith("new new os.stat_result(")
+    assert "st_size=3" in said
+
+
 def test_they_can_do_what_the_others_could(tmp_path: Path) -> None:
     said = in_trial(
         make_home(tmp_path),
         """
         import pickle
         print(os.utime in os.supports_follow_symlinks, os.open in os.supports_dir_fd)
+        import copy
+        print(copy.deepcopy(open) is open, pickle.loads(pickle.dumps(open)) is open)
         print(shutil.rmtree.avoids_symlink_attacks, pickle.loads(pickle.dumps(os.remove)).__name__)
         """,
     )
-    assert said.splitlines() == ["True True", f"{shutil.rmtree.avoids_symlink_attacks} remove"]
+    assert said.splitlines() == ["True True"] * 2 + [
+        f"{shutil.rmtree.avoids_symlink_attacks} remove"
+    ]
 
 
 def test_only_the_very_function_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slipstream.run.seen import number_of
 from slipstream.run.trace import Trace
 
 RUNS = 3  # with other seeds, at least
@@ -40,7 +41,7 @@ class Band:
 
 def losses_of(trace: Trace) -> list[float]:
     """As numbers."""
-    return [float.fromhex(loss) for loss in trace.losses]
+    return [number_of(loss) for loss in trace.losses]
 
 
 def smoothed(losses: Sequence[float]) -> list[float]:

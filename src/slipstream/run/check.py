@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
-from slipstream.run.seen import is_read
+from slipstream.run.seen import is_read, number_of
 from slipstream.run.trace import Trace
 
 # Of what the script's own runs differ by: a few of them do not show all that chance can do.
@@ -61,10 +61,10 @@ class Reference:
         known = [run.losses[at] for run in self.runs if at < len(run.losses)]
         if len(known) < len(self.runs) or loss in known:
             return None
-        reach, value = self._reach[at], float.fromhex(loss)
+        reach, value = self._reach[at], number_of(loss)
         if reach is None:
             return None
-        for one in map(float.fromhex, known):
+        for one in map(number_of, known):
             if abs(value - one) <= max(reach, self.least * abs(one)):
                 return None
         return Difference(f"loss of backward pass {at + 1}", _shown(known[0]), _shown(loss))
@@ -93,6 +93,7 @@ class Reference:
         losses = min(losses, len(self._reach))  # further on, not all runs have one
         read = [at for at in range(batches) if self._can_be_read(at, fixed)]
         same = sum(len({run.batches[at] for run in self._long(at)}) == 1 for at in read)
+        unread = sum(not self._has_losses(at, fixed) for at in range(losses))
         exact = sum(reach == 0.0 for reach in self._reach[:losses])
         counts = [
             _count(number, what) for number, what in ((same, "batch"), (exact, "loss")) if number
@@ -103,10 +104,12 @@ class Reference:
             parts.append(f"{' and '.join(counts)} {are} equal, bit for bit")
         if len(read) < batches:
             parts.append(f"{_count(batches - len(read), 'batch')} could not be read")
+        if unread:
+            parts.append(f"{_count(unread, 'loss')} could not be read")
         if (differ := len(read) - same) > 0:
             verb = "differs" if differ == 1 else "differ"
             parts.append(f"{_count(differ, 'batch')} {verb} between runs of the script itself")
-        if (near := losses - exact) > 0:
+        if (near := losses - exact - unread) > 0:
             are = "is" if near == 1 else "are"
             parts.append(
                 f"{_count(near, 'loss')} {are} no further from those of the script than"
@@ -116,6 +119,9 @@ class Reference:
 
     def _can_be_read(self, at: int, fixed: Trace) -> bool:
         return all(is_read(run.batches[at][1]) for run in (*self._long(at), fixed))
+
+    def _has_losses(self, at: int, fixed: Trace) -> bool:
+        return all(is_read(run.losses[at]) for run in (*self.runs, fixed))
 
     def _long(self, at: int) -> list[Trace]:
         return [run for run in self.runs if at < len(run.batches)]
@@ -146,18 +152,19 @@ def _reaches(runs: Sequence[Sequence[str]]) -> list[float | None]:
     """How far a loss may be from the nearest of the runs'; None where that cannot be told."""
     spreads = []
     for losses in zip(*runs, strict=False):
-        values = [float.fromhex(loss) for loss in losses]
+        values = [number_of(loss) for loss in losses]
         spread = max(values) - min(values) if all(map(math.isfinite, values)) else math.inf
         spreads.append(spread if len(set(losses)) > 1 else 0.0)
     reaches: list[float | None] = []
     for at in range(len(spreads)):
         most = max(spreads[: at + _AHEAD + 1])
-        reaches.append(_WIDER * most if math.isfinite(most) else None)
+        is_known = math.isfinite(most) and all(is_read(losses[at]) for losses in runs)
+        reaches.append(_WIDER * most if is_known else None)
     return reaches
 
 
 def _shown(loss: str) -> str:
-    return repr(float.fromhex(loss))
+    return repr(number_of(loss))
 
 
 def _end_difference(before: Trace, after: Trace) -> Difference | None:

@@ -13,11 +13,13 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from slipstream.by_hand import StepsByHand
+from slipstream.doctor.record.places import called_by_user
 from slipstream.launch import WindowEnded
 from slipstream.loader.iterator import LoaderIterator
 from slipstream.patches import Patches
 from slipstream.run.check import Difference, Reference
-from slipstream.run.seen import digest, kept, root_of, value
+from slipstream.run.seen import digest, kept, root_of, told
 from slipstream.run.trace import Trace
 
 BATCHES = 24
@@ -61,6 +63,7 @@ class Follower:
         self._at_first_backward = 0  # steps
         self._first_step_at: int | None = None  # where batches are counted
         self._is_inside = False
+        self._by_hand = StepsByHand()
 
     def start(self) -> None:
         """Before the script."""
@@ -75,7 +78,7 @@ class Follower:
         for handle in self._handles:
             handle.remove()
         self._patches.undo()
-        self.trace.losses = [value(loss).hex() for loss in self._losses]
+        self.trace.losses = [told(loss) for loss in self._losses]
         self.trace.on_device = any(loss.device.type != "cpu" for loss in self._losses)
         self._look(at_end=True)
         return self.trace
@@ -108,6 +111,7 @@ class Follower:
             if len(self.trace.batches) < BATCHES:
                 self.trace.batches.append((self._number(iterator), digest(batch)))
                 self._look_at_batch()
+            self._by_hand.saw_batch()
             if self._optimizer is None:
                 self._count()
             return batch
@@ -123,16 +127,23 @@ class Follower:
 
     def _wrap_backward(self, original: Any) -> Any:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            if self._by_hand.is_under_way:
+                self._note_loss(tensors)
+                original(tensors, *args, **kwargs)
+                return
             if not self._iterator_count:
                 self._look()
             if not self._backwards:
                 self._at_first_backward = self.steps
             self._backwards += 1
             self._note_loss(tensors)
-            is_step = self._is_by_hand
-            if is_step:
-                self._end_window()
-            original(tensors, *args, **kwargs)
+            with self._by_hand.backward() as is_by_hand:
+                # A loader's batch may be gone through in parts, for a step that is to come.
+                awaits = self._has_optimizer and self._iterator_count
+                is_step = is_by_hand and self._optimizer is None and not awaits
+                if is_step:
+                    self._end_window()
+                original(tensors, *args, **kwargs)
             if is_step:
                 self._count()
 
@@ -140,24 +151,19 @@ class Follower:
 
     def _wrap_grad(self, original: Any) -> Any:
         def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            # Where there are backward passes too, it is a part of what they go through.
-            if self._backwards or not self._is_by_hand:
+            if self._has_optimizer or not called_by_user():
                 return original(outputs, *args, **kwargs)
-            self._look()
-            self._note_loss(outputs)
-            self._end_window()
-            gradients = original(outputs, *args, **kwargs)
-            self._count()
+            with self._by_hand.grad() as is_step:
+                if is_step:
+                    self._look()
+                    self._note_loss(outputs)
+                    self._end_window()
+                gradients = original(outputs, *args, **kwargs)
+            if is_step:
+                self._count()
             return gradients
 
         return grad
-
-    @property
-    def _is_by_hand(self) -> bool:
-        """Whether weights are changed by hand, from no loader: nothing but asking for gradients
-        tells steps apart.
-        """
-        return self._optimizer is None and not self._iterator_count
 
     def _note_loss(self, tensors: Any) -> None:
         if len(self._losses) < LOSSES:
@@ -228,7 +234,7 @@ class Follower:
             return
         for at in range(self._looked, len(found)):
             self._looked = at + 1
-            fault = self._expected.loss_fault(at, value(found[at]).hex())
+            fault = self._expected.loss_fault(at, told(found[at]))
             if fault is not None:
                 self._tell(fault, at_end=at_end)
                 return

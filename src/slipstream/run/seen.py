@@ -29,9 +29,9 @@ def digest(batch: Any) -> str:
     return found.hexdigest()
 
 
-def is_read(digest: str) -> bool:
-    """Whether a digest says anything about its batch."""
-    return not digest.startswith(_UNREAD)
+def is_read(digest_or_loss: str) -> bool:
+    """Whether it says anything about its batch, or is the value of a loss."""
+    return not digest_or_loss.startswith(_UNREAD)
 
 
 def root_of(tensors: Any) -> torch.Tensor | None:
@@ -50,15 +50,24 @@ def kept(root: torch.Tensor) -> torch.Tensor:
             data = torch.view_as_real(data.resolve_conj())
         return data.clone() if data.numel() == 1 else _sum(data)
     except Exception:
-        return torch.tensor(math.nan, device="cpu")
+        return torch.empty(0, device="cpu")
 
 
-def value(number: torch.Tensor) -> float:
-    """Of what was kept; not a number where it has none."""
+def told(number: torch.Tensor) -> str:
+    """What was kept, as `float.hex`; see `is_read` where it has no value.
+
+    >>> told(torch.tensor(0.5)), told(torch.empty((), device="meta"))
+    ('0x1.0000000000000p-1', '?')
+    """
     try:
-        return float(number)
+        return float(number).hex()
     except Exception:
-        return math.nan
+        return _UNREAD
+
+
+def number_of(loss: str) -> float:
+    """What `told` was given; not a number where that had no value."""
+    return float.fromhex(loss) if is_read(loss) else math.nan
 
 
 def _sum(data: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.weak import WeakIdKeyDictionary
 
+from slipstream.by_hand import StepsByHand
 from slipstream.doctor.capture import (
     BACKWARD,
     CALL,
@@ -35,7 +36,7 @@ from slipstream.doctor.record.device import DeviceHooks
 from slipstream.doctor.record.further import FurtherHooks
 from slipstream.doctor.record.machine import cuda_is_in_use
 from slipstream.doctor.record.models import ModelFacts
-from slipstream.doctor.record.places import users_frame, users_place
+from slipstream.doctor.record.places import called_by_user, users_frame, users_place
 from slipstream.doctor.record.statements import accumulation_of
 from slipstream.doctor.record.writers import WriterHooks
 from slipstream.nesterov import adds_to_gradients
@@ -74,6 +75,7 @@ class LoopHooks:
         self._made_at: MutableMapping[Any, str | None] = WeakIdKeyDictionary()
         self._graphs: deque[weakref.ref[Any]] = deque(maxlen=200)
         self._backwards = 0
+        self.by_hand = StepsByHand()
 
     @property
     def has_workers(self) -> bool:
@@ -158,11 +160,12 @@ class LoopHooks:
             call = trace.call_here("backward")
             self._watch_graph(tensors, call)
             self._further.retained.before_backward(tensors, call, *_keeps(*args, **kwargs))
-            is_step = self._steps_by_hand
-            if is_step:
-                self._begin_step()
-            with trace.span(BACKWARD, call.id) as span:
-                result = original(tensors, *args, **kwargs)
+            with self.by_hand.backward() as is_by_hand:
+                is_step = is_by_hand and not self._has_optimizer
+                if is_step:
+                    self._begin_step()
+                with trace.span(BACKWARD, call.id) as span:
+                    result = original(tensors, *args, **kwargs)
             call.count += 1
             call.wall += span.end - span.start
             if is_step:
@@ -178,12 +181,14 @@ class LoopHooks:
         def grad(*args: Any, **kwargs: Any) -> Any:
             if not trace.is_here:
                 return original(*args, **kwargs)
-            # Where there are backward passes too, it is a part of what they go through.
-            is_step = self._steps_by_hand and not self._backwards
-            if is_step:
-                self._begin_step()
-            with trace.span(BACKWARD):
-                result = original(*args, **kwargs)
+            if self._has_optimizer or not called_by_user():
+                with trace.span(BACKWARD):
+                    return original(*args, **kwargs)
+            with self.by_hand.grad() as is_step:
+                if is_step:
+                    self._begin_step()
+                with trace.span(BACKWARD):
+                    result = original(*args, **kwargs)
             if is_step:
                 self._session.after_step(_GRAD)
             return result
@@ -191,11 +196,8 @@ class LoopHooks:
         return grad
 
     @property
-    def _steps_by_hand(self) -> bool:
-        """Whether nothing tells steps apart but their backward passes: parameters are changed
-        without an optimizer, and batches come from no loader.
-        """
-        return not (self._made_at or self.optimizers or self._session.batches_seen)
+    def _has_optimizer(self) -> bool:
+        return bool(self._made_at or self.optimizers)
 
     def _watch_graph(self, tensors: Any, call: Any) -> None:
         """Note whether the graphs of earlier backward passes still live."""

@@ -43,6 +43,16 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def called_by_user(depth: int = 1) -> bool:
+    """Whether the function that asks was called by the user's code itself, but for functions of
+    ours in between; `depth` frames are left out.
+    """
+    frame: FrameType | None = sys._getframe(depth + 1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame is not None and is_users(frame.f_code)
+
+
 def place_of(frame: FrameType | None) -> str | None:
     """file:line of it, relative to the working directory where it lies below."""
     if frame is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from slipstream.by_hand import StepsByHand
 from slipstream.doctor.attribute import loop_loader
 from slipstream.doctor.capture import (
     COLLATE,
@@ -231,6 +232,7 @@ class Session:
         self._batches.clear()
         self._optimizer_steps.clear()
         self._steps_without_batch = 0
+        self._loop_hooks.by_hand = StepsByHand()
         self._first = None
 
     def before_batch(self) -> None:
@@ -300,6 +302,7 @@ class Session:
             self._begin_to_count()
         self._latest, self._latest_cpu = now, time.process_time_ns()
         self._steps_without_batch = 0
+        self._loop_hooks.by_hand.saw_batch()
         self._batches[loader] = self._batches.get(loader, 0) + 1
         if self.batches_seen == 2:
             self._first_own = self._loaders_own()  # the first one was looked at closely, once

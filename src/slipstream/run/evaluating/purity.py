@@ -22,6 +22,11 @@ def has_hooks(module: torch.nn.Module) -> bool:
     return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
 
 
+def has_uncounted(module: torch.nn.Module) -> bool:
+    """Whether it has tensors of inference mode, whose changes torch does not count."""
+    return any(tensor.is_inference() for tensor in (*module.parameters(), *module.buffers()))
+
+
 def state_of(module: torch.nn.Module, given: Any) -> list[Any]:
     """What a call could change: parameters, buffers, attributes, inputs, random streams. Two of
     them are equal if it did not.

@@ -28,6 +28,7 @@ from slipstream.run.evaluating.purity import (
     are_equal,
     are_plain,
     has_hooks,
+    has_uncounted,
     signature,
     state_of,
     watched,
@@ -167,7 +168,11 @@ class _Calls:
 
     def _evaluate(self, site: _Site, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         if site.gone >= WATCHED:
-            known = signature(module, (args, kwargs))
+            try:
+                known = signature(module, (args, kwargs))
+            except Exception:  # of tensors without a shape, such as nested ones
+                self._leave(site, "what it is given cannot be described")
+                return original(module, *args, **kwargs)
             equal = site.equal.setdefault(module, set())
             if known in equal:
                 return self._without(original, module, args, kwargs)
@@ -203,17 +208,18 @@ class _Calls:
         given = args, kwargs
         try:
             is_silent = not says_something(module)
+            can_be_compared = are_plain(given) and not self._is_special(module)
+            watch = watched(module) if can_be_compared else None
+            before = state_of(module, given) if can_be_compared else None
         except Exception as error:
             self._give_up(error)
             return original(module, *args, **kwargs)
         if not is_silent:
             self._leave(site, "it prints, logs or writes")
             return original(module, *args, **kwargs)
-        watch = None if self._is_special(module) or not are_plain(given) else watched(module)
         if watch is None or watch.why_not:
             site.is_open = False
             return original(module, *args, **kwargs)
-        before = state_of(module, given)
         result = original(module, *args, **kwargs)
         try:
             is_same = before == state_of(module, given) and watch.is_same()
@@ -233,7 +239,8 @@ class _Calls:
         return result
 
     def _is_special(self, module: Any) -> bool:
-        return isinstance(module, _OTHER) or hasattr(module, "_orig_mod") or has_hooks(module)
+        is_other = isinstance(module, _OTHER) or hasattr(module, "_orig_mod")
+        return is_other or has_hooks(module) or has_uncounted(module)
 
     def _without(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         try:

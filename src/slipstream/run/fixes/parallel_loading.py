@@ -68,7 +68,12 @@ def apply(situation: Situation) -> Undo:
             if NAME in situation.failures:
                 return original(loader)
             where = users_place()
-            if lies_in_memory(loader):
+            try:
+                is_in_memory = lies_in_memory(loader)
+            except Exception as error:
+                situation.give_up(NAME, error)
+                return original(loader)
+            if is_in_memory:
                 situation.note(NAME, f"DataLoader at {where}: it lies in memory", left=True)
                 return original(loader)
 

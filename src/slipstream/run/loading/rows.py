@@ -49,7 +49,7 @@ class RowsFetcher(_MapDatasetFetcher):
     def fetch(self, possibly_batched_index: Any) -> Any:
         """As torch's; what the short way cannot do, or refuses, goes the long one."""
         index = possibly_batched_index
-        if self._way is None or len(index) < _LEAST_ROWS:
+        if self._way is None or type(index) is not list or len(index) < _LEAST_ROWS:
             return self._fetch_usually(index)
         try:
             kinds = self._way.kinds()

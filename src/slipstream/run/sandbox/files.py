@@ -3,6 +3,7 @@
 import builtins
 import contextlib
 import errno
+import io
 import os
 import shutil
 import stat
@@ -44,6 +45,7 @@ class Files:
         wrapped[getcwd] = lambda: layers.users(getcwd())
         wrapped[getcwdb] = lambda: os.fsencode(layers.users(os.fsdecode(getcwdb())))
         wrapped[builtins.open] = self._open(builtins.open)
+        wrapped[io.FileIO] = self._raw_file()
         wrapped[shutil.rmtree] = self._remove_tree(shutil.rmtree)
         return wrapped
 
@@ -54,18 +56,42 @@ class Files:
             has_opener = kwargs.get("opener") is not None or any(args[5:])
             if not is_path(file) or not isinstance(mode, str) or has_opener:
                 return original(file, mode, *args, **kwargs)
-            if any(letter in mode for letter in "wax+"):
-                mapped = layers.for_writing(file, keep="w" not in mode, follow="x" not in mode)
-            else:
-                mapped = layers.for_reading(file)
             with _AsGiven(file):
-                opened = original(like(file, mapped), mode, *args, **kwargs)
+                opened = original(_opened(layers, file, mode), mode, *args, **kwargs)
             raw = getattr(opened, "buffer", opened)
             with contextlib.suppress(AttributeError):
                 getattr(raw, "raw", raw).name = os.fspath(file)
             return opened
 
         return open_mapped
+
+    def _raw_file(self) -> type:
+        layers, kind = self._layers, io.FileIO
+
+        class Kind(type):
+            """Files that Python has opened by itself are of it, too."""
+
+            def __instancecheck__(cls, thing: Any) -> bool:
+                return (
+                    isinstance(thing, kind) if cls is FileIO else super().__instancecheck__(thing)
+                )
+
+            def __subclasscheck__(cls, other: type) -> bool:
+                return (
+                    issubclass(other, kind) if cls is FileIO else super().__subclasscheck__(other)
+                )
+
+        class FileIO(kind, metaclass=Kind):  # type: ignore[misc, valid-type]
+            def __init__(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
+                has_opener = kwargs.get("opener") is not None or any(args[1:])
+                if not is_path(file) or has_opener:
+                    super().__init__(file, mode, *args, **kwargs)
+                    return
+                with _AsGiven(file):
+                    super().__init__(_opened(layers, file, mode), mode, *args, **kwargs)
+                self.name = os.fspath(file)
+
+        return FileIO
 
     def _open_number(self, original: Any) -> Any:
         layers = self._layers
@@ -277,6 +303,15 @@ def _placed(path: Any, folder: int | None) -> Any:
 
 def _error(number: int, path: Any) -> OSError:
     return OSError(number, os.strerror(number), path)
+
+
+def _opened(layers: Layers, file: Any, mode: str) -> Any:
+    """The path to open instead."""
+    if any(letter in mode for letter in "wax+"):
+        mapped = layers.for_writing(file, keep="w" not in mode, follow="x" not in mode)
+    else:
+        mapped = layers.for_reading(file)
+    return like(file, mapped)
 
 
 class _AsGiven:

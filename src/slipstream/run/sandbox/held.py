@@ -4,7 +4,7 @@ import functools
 import gc
 import os
 import sys
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 # The system's own modules, which stay as they are: what imports modules looks there.
@@ -20,8 +20,27 @@ _ABILITIES = (
 )  # fmt: skip
 
 
+class _NoMethod:
+    """Functions of C are no methods of the classes that hold them; those in their place must not
+    become any.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # type: ignore[attr-defined, no-any-return]
+
+
 def replace_all(wrapped: dict[Any, Any]) -> None:
     """`wrapped` has the new functions by those that they stand for, to the end of the process."""
+    wrapped = {
+        original: _NoMethod(new) if isinstance(original, BuiltinFunctionType) else new
+        for original, new in wrapped.items()
+    }
     for original, new in wrapped.items():
         if not isinstance(original, type):
             functools.update_wrapper(new, original)
@@ -51,8 +70,8 @@ def _replace_in_class(holder: type, by_id: dict[int, Any]) -> None:
     for name, value in list(vars(holder).items()):
         function = value.__func__ if isinstance(value, staticmethod) else value
         if id(function) in by_id:
-            # Functions of C are no methods; those in their place must not become any.
-            setattr(holder, name, staticmethod(by_id[id(function)]))
+            new = by_id[id(function)]
+            setattr(holder, name, staticmethod(new) if function is not value else new)
 
 
 def _replace_elsewhere(wrapped: dict[Any, Any], by_id: dict[int, Any]) -> None:
@@ -62,7 +81,12 @@ def _replace_elsewhere(wrapped: dict[Any, Any], by_id: dict[int, Any]) -> None:
     # Modules are done; what stands in a function's place says so itself, for `inspect`.
     done = {id(vars(each)) for each in (*modules, *wrapped.values())}
     for holder in gc.get_referrers(*wrapped):
-        if type(holder) is dict and id(holder) not in done:
+        if type(holder) is dict and {"__module__", "__doc__"} <= holder.keys():
+            # Of classes: what they look up is kept by type.
+            for kind in gc.get_referrers(holder):
+                if isinstance(kind, type):
+                    _replace_in_class(kind, by_id)
+        elif type(holder) is dict and id(holder) not in done:
             for name, value in list(holder.items()):
                 if id(value) in by_id:
                     holder[name] = by_id[id(value)]

@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from torch.package.package_exporter import PackageExporter
+from torch.package.package_importer import PackageImporter
 
 from slipstream.run.sandbox.layers import Layers
 
@@ -32,9 +34,13 @@ def wrapped(layers: Layers) -> dict[Any, Any]:
     ):
         if vars(holder).get("save") is save:
             holder.save = _with_path(save, 1, "f", written)
+    reads = _with_path(PackageImporter.__init__, 1, "file_or_buffer", layers.for_reading)
+    PackageImporter.__init__ = reads  # type: ignore[method-assign]
     for holder, name, argument in _written_by_c():
         setattr(holder, name, _with_path(getattr(holder, name), 1, argument, written))
-    functions[torch.from_file] = _from_file(layers)
+    functions[torch.from_file] = _from_file(torch.from_file, layers)
+    storage = torch.UntypedStorage
+    storage.from_file = staticmethod(_from_file(storage.from_file, layers))  # type: ignore[method-assign]
     safetensors = _safetensors()
     if safetensors is not None:
         write, read = safetensors.serialize_file, safetensors.safe_open
@@ -44,8 +50,9 @@ def wrapped(layers: Layers) -> dict[Any, Any]:
 
 
 def _written_by_c() -> list[tuple[Any, str, str]]:
-    """Methods of the profilers."""
+    """Methods of packages and profilers."""
     names = [
+        (PackageExporter, "__init__", "f"),
         (torch.autograd.profiler.profile, "export_chrome_trace", "path"),
         (torch.profiler.profiler._KinetoProfile, "export_chrome_trace", "path"),
         (torch.profiler.ExecutionTraceObserver, "register_callback", "output_file_path"),
@@ -53,9 +60,7 @@ def _written_by_c() -> list[tuple[Any, str, str]]:
     return [(holder, name, argument) for holder, name, argument in names if hasattr(holder, name)]
 
 
-def _from_file(layers: Layers) -> Any:
-    original = torch.from_file
-
+def _from_file(original: Any, layers: Layers) -> Any:
     def from_file(filename: Any, *args: Any, **kwargs: Any) -> Any:
         is_shared = kwargs.get("shared", bool(args) and args[0])
         if is_shared:
