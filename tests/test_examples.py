@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import slipstream.cli.story
+from slipstream.cli.model_target import load_model
 from slipstream.cli.photos import write_photos
 from slipstream.cli.story.trained import read_trained
 from slipstream.pack.pack import pack_source
@@ -41,6 +43,12 @@ def test_training_packed_or_not(tmp_path: Path) -> None:
     assert len(told) == 1, told
     refused = train(tmp_path, "pictures.slip", "--decode", "nobody")
     assert refused.returncode == 2 and "invalid choice: 'nobody'" in refused.stderr
+
+
+def test_the_model_is_one_for_the_shell() -> None:
+    model = load_model(f"{EXAMPLES / 'net.py'}:make_model")
+    assert not model.training
+    assert model(torch.randn(8, 3, 64, 64)).shape == (8, 10)
 
 
 def test_the_demo_has_the_example() -> None:

@@ -6,6 +6,7 @@ Importing this package imports nothing else: every name below is loaded when it 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slipstream import infer
     from slipstream.augment.augment import Augment
     from slipstream.doctor.diagnose import diagnose
     from slipstream.doctor.watch import watch
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "diagnose",
     "faster",
+    "infer",
     "open_dataset",
     "optimize_model",
     "pack_dataset",
@@ -60,12 +62,14 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
     value: object
     if name == "__version__":
         value = _read_version()
+    elif name == "infer":
+        value = import_module("slipstream.infer")
     elif name in _MODULES:
-        from importlib import import_module
-
         value = getattr(import_module(_MODULES[name]), name)
     else:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")

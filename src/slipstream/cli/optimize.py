@@ -49,7 +49,7 @@ def optimize(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all details.")] = False,
 ) -> None:
-    """Find the fastest variant of a model that provably gives the same answers.
+    """Find the fastest variant of a model, of those that answer as it does.
 
     The name is a model, a class without arguments or a function that makes
     one. Variants change layout, fold batch norms, compile, use other runtimes

@@ -28,7 +28,10 @@ def run(
     script: Script = None,
     allow: Annotated[
         str,
-        typer.Option(help="exact: results stay the same bit for bit. numeric: they may round."),
+        typer.Option(
+            help="exact: results stay the same bit for bit. numeric: they may round, or draw"
+            " other random numbers."
+        ),
     ] = "exact",
     only: Annotated[str, typer.Option(help="Take these fixes alone: a,b")] = "",
     skip: Annotated[str, typer.Option(help="Leave these fixes out: a,b")] = "",

@@ -1,4 +1,4 @@
-"""Inference: the fastest variant of a model that provably gives the same answers."""
+"""Inference: the fastest variant of a model, of those that answer as it does."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
