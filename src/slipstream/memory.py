@@ -35,8 +35,8 @@ def peak_of(call: Callable[[], object], device: torch.device) -> Peak:
     found = _watched(call, device)
     if found is None:
         return Peak(None, None)
-    most, _ = found
-    return Peak(most, _headroom(device, most))
+    most, kept = found
+    return Peak(most, _headroom(device, most - kept))
 
 
 def leak_of(call: Callable[[], object], device: torch.device) -> int | None:
@@ -94,11 +94,12 @@ def _start() -> bool:
     return True
 
 
-def _headroom(device: torch.device, most: int) -> float:
+def _headroom(device: torch.device, more: int) -> float:
+    """`more`: than is taken now."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return (free + unused - most) / total
+        return (free + unused - more) / total
     import psutil
 
     memory = psutil.virtual_memory()
@@ -106,7 +107,7 @@ def _headroom(device: torch.device, most: int) -> float:
     limit = _limit()
     if limit is not None and limit[1] < total:
         free, total = min(free, limit[1] - limit[0]), limit[1]
-    return float((free - most) / total)
+    return float((free - more) / total)
 
 
 def _limit(root: Path = Path("/sys/fs/cgroup")) -> tuple[int, int] | None:

@@ -37,9 +37,18 @@ class Rng:
     __hash__ = None  # type: ignore[assignment]
 
 
+def seed_torch(number: int) -> None:
+    """torch's own generators. Those of devices that nobody has used yet are left alone: a seed
+    would wait for them, in the place of the caller's, and cannot be taken back.
+    """
+    torch.default_generator.manual_seed(number)
+    if _uses_cuda():
+        torch.cuda.manual_seed_all(number)
+
+
 def seed_all(number: int) -> None:
     """The same random numbers for the same number."""
-    torch.manual_seed(number)
+    seed_torch(number)
     random.seed(number)
     np.random.seed(number)
 

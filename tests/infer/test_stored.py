@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from slipstream.errors import UsageError
-from slipstream.infer import load
-from slipstream.infer.change import Variant
+from slipstream.infer import known, load
+from slipstream.infer.change import Change, Variant
 from slipstream.infer.changes import precision
 from slipstream.infer.changes.around import threads
 from slipstream.infer.changes.layout import CHANNELS_LAST, FOLD
-from slipstream.infer.inputs import inputs_of
+from slipstream.infer.inputs import Inputs, inputs_of
 from slipstream.infer.optimize import optimize_model
 from slipstream.infer.optimized import Optimized
+from slipstream.infer.stored import _is_near, _placed, _plain
 from slipstream.infer.subject import Subject
 from tests.infer.models import resnet
 
@@ -37,6 +38,47 @@ def test_it_is_built_again(found: Optimized, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "fast" / "recipe.json").read_text())["changes"] == [
         "fold", "channels-last", "1 thread",
     ]  # fmt: skip
+
+
+def test_other_shapes_are_asked_again(tmp_path: Path) -> None:
+    class Short(torch.nn.Module):
+        """As if a new version of a library took one shape alone."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if len(x) != 2:
+                raise ValueError("of two alone")
+            return x + 1
+
+    class Whole(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    made = Change("short", "exact", FOLD.place, lambda model, subject: Short())
+    subject = Subject(Whole(), inputs_of(torch.ones(2, 4)))
+    variant = Variant().plus(made)
+    for also in ((), (inputs_of(torch.ones(3, 4)),)):
+        Optimized(Short(), variant, [], subject, also).save(tmp_path / str(len(also)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known, "all_changes", lambda: {"short": made})
+        assert load(tmp_path / "0", subject.model) is not subject.model
+        with pytest.warns(UserWarning, match="short is not used: "):
+            assert load(tmp_path / "1", subject.model) is subject.model
+
+
+def test_inputs_stay_where_the_model_wants_them() -> None:
+    elsewhere = torch.device("meta")  # whose tensors have no values to store
+    given = Inputs((torch.ones(2), torch.ones(3)))
+    assert _plain(given, elsewhere)[2] == [False, False]
+    placed = _placed(([torch.ones(2), torch.ones(3)], {}, [True, False]), elsewhere)
+    assert [tensor.device.type for tensor in placed.tensors()] == ["meta", "cpu"]
+
+
+def test_infinite_answers_are_compared_as_such() -> None:
+    masked = torch.tensor([1.0, -torch.inf, 2.0, torch.nan])
+    assert _is_near(masked + 1e-3, masked)
+    assert not _is_near(masked + 1.0, masked)
+    assert not _is_near(torch.tensor([1.0, 0.0, 2.0, torch.nan]), masked)
+    assert _is_near(masked[1:2], masked[1:2])
 
 
 def test_inference_mode_alone_is_built_again(tmp_path: Path) -> None:

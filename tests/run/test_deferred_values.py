@@ -76,6 +76,14 @@ def test_it_is_used_as_the_number(use: Any) -> None:
     assert use(deferred(torch.tensor(2.5))) == use(2.5)
 
 
+def test_an_array_that_it_is_added_to_is_changed_in_place() -> None:
+    total = other = np.zeros(2, np.float32)
+    total += deferred(torch.tensor(2.5))
+    total /= deferred(torch.tensor(2.0))
+    total[0] -= deferred(torch.tensor(1.0))
+    assert total is other and other.tolist() == [0.25, 1.25]
+
+
 def test_a_tensor_that_it_is_added_to_is_changed_in_place() -> None:
     total = other = torch.zeros(1)
     total += deferred(torch.tensor(2.5))

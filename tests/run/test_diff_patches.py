@@ -157,7 +157,7 @@ def test_threads_and_switches(tmp_path: Path) -> None:
     assert "+torch.backends.cudnn.benchmark = True\n" in text
     assert "import torch" not in "".join(x for x in text.splitlines() if x.startswith("+"))
     own = text_of(patch_of(tmp_path, ["own-kernels"], situation), tmp_path)
-    assert "+torch.backends.mkldnn.set_flags(False)\n" in own
+    assert "+torch._C._set_mkldnn_enabled(False)\n" in own
 
 
 def test_copies_go_on_and_loaders_pin(tmp_path: Path) -> None:

@@ -281,6 +281,16 @@ def test_what_is_not_plain_is_written_as_ever(tmp_path: Path, slow_disk: list[st
 
 
 @pytest.mark.usefixtures("applied")
+def test_other_ranks_find_the_file(
+    tmp_path: Path, slow_disk: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"a": 1}, tmp_path / "a.pt")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    torch.save({"a": 1}, tmp_path / "b.pt")
+    assert sorted(slow_disk) == ["MainThread", "slipstream-save"]
+
+
+@pytest.mark.usefixtures("applied")
 def test_links_and_modes_stay(tmp_path: Path, slow_disk: list[str]) -> None:
     target = tmp_path / "target.pt"
     target.write_text("old")

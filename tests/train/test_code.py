@@ -60,6 +60,7 @@ def test_the_code_trains_as_the_step_does(name: str) -> None:
     flags = (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32)
     matmul = torch.backends.cuda.matmul.allow_tf32
     onednn = torch._C._get_mkldnn_enabled()
+    torch.backends.mkldnn.fp32_precision = "ieee"
     make, batches = (net, rows()) if choices.compile else (pictures_net, pictures())
     model, own = make(), make()
     optimizer, other = adamw(model), adamw(own)
@@ -68,7 +69,9 @@ def test_the_code_trains_as_the_step_does(name: str) -> None:
         plain = made(choices)(own, other, cross_entropy)
         assert losses_of(step, batches) == losses_of(plain, batches)
         assert torch._C._get_mkldnn_enabled() == onednn
+        assert torch.backends.mkldnn.fp32_precision == "ieee"
     finally:
+        torch.backends.mkldnn.fp32_precision = "none"
         torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = flags
         torch.backends.cuda.matmul.allow_tf32 = matmul
         torch._C._set_mkldnn_enabled(onednn)

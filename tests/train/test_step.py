@@ -89,6 +89,29 @@ def test_all_options_are_the_loop_that_has_them_bit_for_bit() -> None:
     ] * 2
 
 
+class _Wrapped:
+    """An optimizer of another library, around torch's."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    @property
+    def param_groups(self) -> Any:
+        return self._own.param_groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._own.zero_grad(set_to_none)
+
+    def step(self) -> None:
+        self._own.step()
+
+
+def test_wrappers_of_other_libraries_do() -> None:
+    model, other = net(), net()
+    step = TrainStep(model, _Wrapped(sgd(model)), cross_entropy)
+    assert [float(step(batch)) for batch in rows()] == by_hand(other, sgd(other), rows())
+
+
 def test_micro_batches_add_up_to_the_whole_batch() -> None:
     """In double precision, with a last part that is smaller."""
     whole, parts = net().double(), net().double()

@@ -32,6 +32,36 @@ def test_of_a_loader_without_an_end_the_first_batches_are_taken() -> None:
     assert not recipe.is_changed
 
 
+def test_a_loader_draws_nothing_from_the_callers_numbers() -> None:
+    model, data = net(), torch.utils.data.TensorDataset(*rows(1, 64)[0])
+    before = torch.get_rng_state()
+    loader = torch.utils.data.DataLoader(data, 8, shuffle=True)
+    slipstream.tune_step(model, cross_entropy, sgd(model), loader, budget_s=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_gradients_of_the_caller_are_not_added_to() -> None:
+    model = net()
+    cross_entropy(model, rows()[0]).backward()
+    own = list(model.parameters())
+    before = [one.grad.clone() for one in own if one.grad is not None]
+
+    def with_decay(given: Any, batch: Any) -> Any:
+        return cross_entropy(given, batch) + sum(p.square().sum() for p in model.parameters())
+
+    with pytest.raises(UsageError, match="computes with the caller's model"):
+        slipstream.tune_step(model, with_decay, sgd(model), rows(), budget_s=0)
+    for one, grad in zip(own, before, strict=True):
+        assert one.grad is not None and torch.equal(one.grad, grad)
+
+
+def test_a_batch_that_the_step_cannot_take_is_said_so() -> None:
+    model = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, 5))
+    batches = [*rows(), rows(1, 1)[0]]
+    with pytest.raises(UsageError, match=r"fails with a batch of another shape: .*Expected more"):
+        slipstream.tune_step(model, cross_entropy, sgd(model), batches, budget_s=8.0)
+
+
 def tune(model: nn.Module, **options: Any) -> Recipe:
     given = {"only": [SWITCH], "budget_s": 8.0, **options}
     return slipstream.tune_step(model, cross_entropy, sgd(model), odd_batches(), **given)

@@ -20,6 +20,7 @@ from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.optimized import INFERENCE_MODE, Optimized
 from slipstream.infer.search import Search, Task
 from slipstream.infer.subject import Subject, copied, expect_module
+from slipstream.rng import rng_as_before
 
 
 def optimize_model(  # noqa: PLR0913  one flat option for each thing that a search can be told
@@ -46,7 +47,8 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
     >>> found.model(torch.ones(1, 4)).shape
     torch.Size([1, 2])
     """
-    data = None if data is None else list(data)
+    with rng_as_before():
+        data = None if data is None else list(data)  # a loader draws
     _check(model, accuracy, metric, data, budget_s)
     _check_without(without)
     until = time.monotonic() + budget_s
@@ -58,7 +60,8 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
         third = len(batches) // 3
         calls = record_calls(own, metric, batches[:third]) if metric is not None else []
         subject = Subject(own, inputs_of(example_inputs), tuple(calls))
-        reference = reference_of(subject, [inputs_of(each) for each in also])
+        others = tuple(inputs_of(each) for each in also)
+        reference = reference_of(subject, others)
         if not is_repeatable(reference.answers[0], own):
             raise UsageError(
                 f"{type(model).__name__} in evaluation gives other results from call to call, with "
@@ -70,7 +73,7 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
     calibration = subject.calibration if variant.kind == "lossy" else ()
     subject = replace(subject, model=model, calibration=calibration)
     return Optimized(
-        model if found is None else found, variant, list(search.rows.values()), subject
+        model if found is None else found, variant, list(search.rows.values()), subject, others
     )
 
 

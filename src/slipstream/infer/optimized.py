@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from slipstream.infer.change import Variant
+from slipstream.infer.inputs import Inputs
 from slipstream.infer.row import Row
 from slipstream.infer.subject import Subject
 
@@ -23,6 +24,7 @@ class Optimized:
     variant: Variant
     rows: list[Row]
     subject: Subject
+    also: tuple[Inputs, ...] = ()  # other shapes that have to work
 
     @property
     def name(self) -> str:

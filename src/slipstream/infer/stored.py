@@ -8,7 +8,7 @@ import json
 import platform
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from slipstream.infer.subject import Subject, copied, expect_module
 FORMAT = 1
 _THREADS = re.compile("([1-9][0-9]*) threads?")
 _RECIPE, _TENSORS = "recipe.json", "tensors.pt"
+_CPU = torch.device("cpu")
 _LOSSY = 0.02  # of a result's size: how far a variant may be from what it gave when it was stored
 
 
@@ -50,9 +51,11 @@ def save_optimized(found: Optimized, folder: Path | str) -> None:
     with everything_as_before(subject.model):
         asked = copied(subject.model).eval() if found.model is subject.model else found.model
         answer = tensors_of(ask(asked, subject.inputs))
+    device = subject.device
     tensors = {
-        "inputs": _plain(subject.inputs),
-        "calibration": [_plain(each) for each in subject.calibration],
+        "inputs": _plain(subject.inputs, device),
+        "calibration": [_plain(each, device) for each in subject.calibration],
+        "also": [_plain(each, device) for each in found.also],
         "answer": [tensor.cpu() for tensor in answer],
     }
     try:
@@ -89,11 +92,10 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
         return model
     stored = _tensors(place)
     with everything_as_before(model):
-        device = next((t.device for t in model.parameters()), torch.device("cpu"))
-        inputs, *calibration = (
-            Inputs(tuple(args), kwargs).map(lambda t: t.to(device))
-            for args, kwargs in (stored["inputs"], *stored["calibration"])
-        )
+        device = next((t.device for t in (*model.parameters(), *model.buffers())), _CPU)
+        inputs = _placed(stored["inputs"], device)
+        calibration = [_placed(each, device) for each in stored["calibration"]]
+        also = [_placed(each, device) for each in stored["also"]]
         own = copied(model).eval()  # it may count its calls, and do more than switch
         subject = Subject(own, inputs, tuple(calibration))
         made_with, made_on = recipe.get("torch"), recipe.get("machine")
@@ -104,7 +106,7 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
         try:
             why = _not_here(variant, subject)
             built = model if why else variant.build(subject)
-            why = why or _judge(built, variant, subject, stored["answer"])
+            why = why or _judge(built, variant, subject, also, stored["answer"])
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         if why is None:
@@ -119,18 +121,28 @@ def _not_here(variant: Variant, subject: Subject) -> str | None:
     return next((why for why in asked if why), None)
 
 
-def _judge(built: Any, variant: Variant, subject: Subject, answer: list[Any]) -> str | None:
-    reference = reference_of(subject)
+def _judge(
+    built: Any, variant: Variant, subject: Subject, also: Sequence[Inputs], answer: list[Any]
+) -> str | None:
+    reference = reference_of(subject, also)
     why = contract(built, reference) or numeric(built, reference, variant.kind)[0]
     if why is None and variant.kind == "exact":
         why = elsewhere(built, reference)
     if why is None and variant.kind == "lossy":
         # Its errors were judged by the task; what it gave then is what it has to give now.
         for one, other in zip(tensors_of(ask(built, subject.inputs)), answer, strict=True):
-            apart = (one.double().cpu() - other.double()).square().mean().sqrt()
-            if not apart <= _LOSSY * other.double().square().mean().sqrt():
+            if not _is_near(one.double().cpu(), other.double()):
                 return "it gives others than when it was stored"
     return why
+
+
+def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Infinite where it was infinite, as masked scores are, and near elsewhere."""
+    known = other.isfinite()
+    if not torch.equal(one[~known].nan_to_num(), other[~known].nan_to_num()):
+        return False
+    apart, size = ((each[known] ** 2).mean().sqrt() for each in (one - other, other))
+    return not known.any() or bool(apart <= _LOSSY * size)
 
 
 def _read(place: Path) -> dict[str, Any]:
@@ -158,9 +170,9 @@ def _read(place: Path) -> dict[str, Any]:
 def _tensors(place: Path) -> dict[str, Any]:
     try:
         stored = torch.load(place / _TENSORS, weights_only=True)
-        if {"inputs", "calibration", "answer"} <= stored.keys():
+        if {"inputs", "calibration", "also", "answer"} <= stored.keys():
             return dict(stored)
-        why = "it lacks inputs, calibration or answer"
+        why = "it lacks inputs, calibration, also or answer"
     except Exception as error:
         why = first_line(error)
     raise UsageError(f"{place / _TENSORS} cannot be read ({why}). Store the model again.")
@@ -185,10 +197,18 @@ def _change(name: str, place: Path) -> Change:
     return found
 
 
-def _plain(inputs: Inputs) -> tuple[list[Any], dict[str, Any]]:
+def _plain(inputs: Inputs, device: torch.device) -> tuple[list[Any], dict[str, Any], list[bool]]:
+    """And which of the tensors lie on the model's device: lengths of sequences may not."""
     # Of their own: a view would bring all that lies around it.
     made = inputs_of(inputs).map(lambda tensor: tensor.detach().cpu().clone())
-    return list(made.args), dict(made.kwargs)
+    is_there = [tensor.device.type == device.type for tensor in inputs.tensors()]
+    return list(made.args), dict(made.kwargs), is_there
+
+
+def _placed(stored: tuple[list[Any], dict[str, Any], list[bool]], device: torch.device) -> Inputs:
+    args, kwargs, is_there = stored
+    places = iter(is_there)
+    return Inputs(tuple(args), kwargs).map(lambda t: t.to(device) if next(places) else t)
 
 
 def _here(subject: Subject) -> dict[str, str]:

@@ -79,11 +79,12 @@ def _body(choices: Choices, device: str) -> list[str]:
     computed = _computed(choices, device)
     if choices.own_kernels:
         computed = [
-            "onednn, *_ = torch.backends.mkldnn.set_flags(False)",
+            "onednn = torch.backends.mkldnn.enabled",
+            "torch._C._set_mkldnn_enabled(False)  # set_flags changes other flags as well",
             "try:",
             *_indented(computed),
             "finally:",
-            "    torch.backends.mkldnn.set_flags(onednn)",
+            "    torch._C._set_mkldnn_enabled(onednn)",
         ]
     lines += computed
     lines += _update(choices)

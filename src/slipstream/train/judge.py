@@ -12,6 +12,7 @@ from functools import cached_property
 
 import torch
 
+from slipstream.errors import UsageError
 from slipstream.infer.changes.compiled import compiled_graphs
 from slipstream.infer.keeping import TookTooLong, at_most
 from slipstream.train.choices import Choices
@@ -66,7 +67,14 @@ class Judge:
             row.state, row.why = "skipped", "no time was left in the budget"
             return None
         trial: Trial | None = None
-        reference = self.reference  # is no candidate's time
+        try:
+            reference = self.reference  # is no candidate's time
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"The step as written fails with a batch of another shape: {first_line(error)}"
+            ) from error
         needs_s = 5 * self.turns_s + (30 + 3 * len(reference.moments)) * base.step_s
         try:
             with _quietly(), at_most(max(share * self.left_s, needs_s)):

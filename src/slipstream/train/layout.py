@@ -21,8 +21,10 @@ def lay_like_parameters(optimizer: Any) -> None:
                     if is_like and value.stride() != parameter.stride():
                         kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
-    lay(optimizer)
-    optimizer.register_load_state_dict_post_hook(lay)
+    # Wrappers of other libraries keep nothing themselves.
+    if hasattr(optimizer, "state"):
+        lay(optimizer)
+        optimizer.register_load_state_dict_post_hook(lay)
 
 
 def lay_channels_last(model: Any, optimizer: Any) -> None:

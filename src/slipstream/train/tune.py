@@ -61,7 +61,8 @@ def tune_step(  # noqa: PLR0913  four of them say what is tuned
     torch.Size([])
     """
     expect_parts(model, optimizer, loss_fn)
-    given = _listed(batches)
+    with rng_as_before():
+        given = _listed(batches)  # a loader draws
     _check(model, optimizer, given, accuracy, only, budget_s)
     as_written = None if micro_batch == "auto" else micro_batch
     written = Choices(micro_batch=as_written, clip_norm=clip_norm)
@@ -92,6 +93,8 @@ def _first(subject: Subject) -> Trial:
     """The step as written, which has to work."""
     own = list(subject.model.parameters())
     before = [parameter.grad for parameter in own]
+    for parameter in own:
+        parameter.grad = None  # else autograd adds to it, and nothing shows that
     buffers = [(each, each.detach().clone()) for each in subject.model.buffers()
                if not isinstance(each, nn.parameter.UninitializedBuffer)]  # fmt: skip
     given = [tensor.detach().clone() for tensor in tensors_of(subject.usual[0])]
@@ -103,7 +106,7 @@ def _first(subject: Subject) -> Trial:
     except Exception as error:
         raise UsageError(f"The step as written fails: {first_line(error)}") from error
     finally:
-        is_touched = any(one.grad is not grad for one, grad in zip(own, before, strict=True))
+        is_touched = any(one.grad is not None for one in own)
         for one, grad in zip(own, before, strict=True):
             one.grad = grad
         with torch.no_grad():

@@ -11,6 +11,7 @@ from torch.nn import functional
 from slipstream.errors import UsageError
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import modes_as_before
+from slipstream.rng import seed_torch
 
 Batch = tuple[Any, Any]
 
@@ -98,7 +99,7 @@ class _Map(nn.Module):
         super().__init__()
         self.dimension = dimension
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+            seed_torch(0)
             self.linear = nn.Linear(width, width_shown)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

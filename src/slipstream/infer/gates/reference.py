@@ -11,8 +11,10 @@ from slipstream.errors import UsageError
 from slipstream.infer.elsewhere.asking import are_same
 from slipstream.infer.inputs import Inputs, other_values, times
 from slipstream.infer.leaves import as_double, changed
+from slipstream.infer.quiet import first_line
 from slipstream.infer.shell import PLAIN, emptied
 from slipstream.infer.subject import Subject, copied
+from slipstream.rng import seed_torch
 
 _OTHERS = 3
 _FACTORS = (100.0, 1e-3)
@@ -93,7 +95,12 @@ def _check(subject: Subject) -> bool:
             f"{type(subject.model).__name__} gives a {type(unknown[0]).__name__}, which cannot be "
             "compared; expected tensors, numbers and strings in tuples, lists, dicts, dataclasses."
         )
-    return not all(map(are_same, given.tensors(), subject.inputs.tensors()))
+    try:
+        return not all(map(are_same, given.tensors(), subject.inputs.tensors()))
+    except Exception as error:  # sparse ones
+        raise UsageError(
+            f"Inputs of {type(subject.model).__name__} cannot be compared: {first_line(error)}"
+        ) from error
 
 
 def ask(model: Any, inputs: Inputs) -> Any:
@@ -104,7 +111,7 @@ def ask(model: Any, inputs: Inputs) -> Any:
 
 
 def _asked(model: Any, given: Inputs) -> Any:
-    torch.manual_seed(0)
+    seed_torch(0)
     with torch.no_grad():
         return changed(given(model), lambda tensor: tensor.detach().clone())
 

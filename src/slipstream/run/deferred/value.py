@@ -24,7 +24,6 @@ class Deferred:
 
     __slots__ = ("_parts", "_read", "_value")
     __hash__: Any
-    __array_ufunc__ = None  # NumPy leaves it to us, and computes with the plain number
 
     def __init__(
         self, read: Callable[[], Number] | None = None, parts: tuple[Any, Any, Any] | None = None
@@ -56,6 +55,10 @@ class Deferred:
 
     def __rmul__(self, other: Any) -> Any:
         return _later(operator.mul, other, self)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """NumPy computes with the plain number: in place, too."""
+        return getattr(function, method)(*map(plain, inputs), **kwargs)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         import numpy as np

@@ -52,7 +52,7 @@ def tf32(space: Workspace, situation: Situation) -> Changes:
 
 def own_kernels(space: Workspace, situation: Situation) -> Changes:
     """Until the script sets it itself."""
-    return [TopLine("torch", "torch.backends.mkldnn.set_flags(False)")]
+    return [TopLine("torch", "torch._C._set_mkldnn_enabled(False)")]
 
 
 def cudnn_benchmark(space: Workspace, situation: Situation) -> Changes:

@@ -10,6 +10,7 @@ import importlib
 import io
 import os
 import zipfile
+from _io import FileIO  # io's is another in trials
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ class _Directories:
                 and not archive.debug
                 and getattr(archive, "metadata_encoding", None) is None
                 and type(file) is io.BufferedReader
-                and type(file.raw) is io.FileIO
+                and type(file.raw) is FileIO
             )
             return stamp(file.fileno()) if is_plain else None
         except Exception as error:

@@ -5,13 +5,14 @@ process waits in a buffer there and is lost; what they read may be written anew 
 import io
 import os
 import sys
+from _io import FileIO  # io's is another in trials
 from typing import Any
 
 from slipstream.run.loading.insides import Inside
 from slipstream.run.loading.stamps import lasting_stamp_of, stamp_of
 
 STREAMS = (
-    io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.BufferedRWPair,
+    FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.BufferedRWPair,
     io.TextIOWrapper, io.StringIO,
 )  # fmt: skip
 
@@ -28,7 +29,7 @@ def of_stream(thing: Any, name: str) -> Inside:
         return Inside(why_not="it holds a file that is open for writing")
     if isinstance(thing, io.TextIOWrapper):
         return Inside(parts=[thing.buffer])
-    if isinstance(thing, io.FileIO):
+    if isinstance(thing, FileIO):
         lasting_stamp_of(thing.fileno())  # from here on a change shows
         found = os.fstat(thing.fileno())
         files = [(found.st_dev, found.st_ino)]

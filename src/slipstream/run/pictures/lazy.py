@@ -8,6 +8,7 @@ place where Pillow keeps them, and from then on the object *is* one of Pillow's.
 
 import io
 import os
+from _io import FileIO  # io's is another in trials
 from typing import Any
 
 import numpy as np
@@ -269,7 +270,7 @@ def _read(picture: Any) -> Source | None:
 def _bytes_of(fp: Any) -> Any:
     if type(fp) is io.BytesIO:
         return fp.getvalue()
-    if type(fp) is io.BufferedReader and type(fp.raw) is io.FileIO:
+    if type(fp) is io.BufferedReader and type(fp.raw) is FileIO:
         # Past the buffer, which would be copied twice.
         file = fp.fileno()
         length = os.fstat(file).st_size
