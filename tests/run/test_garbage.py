@@ -49,6 +49,24 @@ def usual_collector() -> Any:
     assert gc.get_freeze_count() <= frozen
 
 
+def test_workers_collect_as_ever(tmp_path: Path) -> None:
+    """They make no steps, at which what is put off would be done."""
+    script = f"""{LOOP}
+import os
+reading, writing = os.pipe()
+child = os.fork()
+if not child:
+    os.write(writing, repr(gc.get_threshold()).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+in_worker = eval(os.read(reading, 100))
+"""
+    own = gc.get_threshold()
+    names, _ = same_losses(script, tmp_path, "garbage-pauses")
+    assert names["thresholds"][0] > own[0]
+    assert names["in_worker"] == own
+
+
 def test_pauses_are_fewer_and_garbage_goes(tmp_path: Path) -> None:
     own = gc.get_threshold()
     _, without, _ = run_script(LOOP, tmp_path)

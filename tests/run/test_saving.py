@@ -281,6 +281,15 @@ def test_what_is_not_plain_is_written_as_ever(tmp_path: Path, slow_disk: list[st
 
 
 @pytest.mark.usefixtures("applied")
+def test_what_is_refused_lets_go_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cleared: list[int] = []
+    monkeypatch.setattr(Buffers, "clear", lambda buffers: cleared.append(1))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    torch.save({"a": torch.zeros(9)}, tmp_path / "a.pt")
+    assert cleared and (tmp_path / "a.pt").exists()
+
+
+@pytest.mark.usefixtures("applied")
 def test_other_ranks_find_the_file(
     tmp_path: Path, slow_disk: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

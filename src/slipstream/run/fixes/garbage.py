@@ -8,7 +8,9 @@ script makes another optimizer, or collects itself.
 """
 
 import gc
+import os
 import sys
+import weakref
 from types import CodeType, FrameType
 from typing import Any
 
@@ -23,6 +25,7 @@ SETTLED = 4  # steps until everything that stays has been made
 YOUNG, ALL = 10, 500  # steps between collections
 PUT_OFF = 50  # times as many objects as Python allows
 _FULL = 2  # the oldest generation, and all others
+_active: "weakref.WeakSet[_Pauses]" = weakref.WeakSet()
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -35,6 +38,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
 def apply(situation: Situation) -> Undo:
     """From the first steps of the loop on."""
     pauses = _Pauses(situation)
+    _active.add(pauses)
     patches = Patches()
     patches.replace(Optimizer, "__init__", pauses.wrap_make)
     patches.replace(gc, "collect", pauses.wrap_collect)
@@ -46,6 +50,14 @@ def apply(situation: Situation) -> Undo:
         pauses.end()
 
     return undo
+
+
+def _in_child() -> None:
+    for pauses in _active:
+        pauses.in_child()
+
+
+os.register_at_fork(after_in_child=_in_child)  # once: there is no way to take it back
 
 
 class _Pauses:
@@ -104,6 +116,12 @@ class _Pauses:
             gc.set_threshold(*self._own)
         self._own = None
         gc.unfreeze()
+
+    def in_child(self) -> None:
+        """A worker makes no steps: nobody would collect what is put off."""
+        self._is_on = False
+        if self._own is not None and gc.get_threshold() == self._set:
+            gc.set_threshold(*self._own)
 
     def _begin(self) -> None:
         has_frozen = gc.get_freeze_count() > self._frozen_before

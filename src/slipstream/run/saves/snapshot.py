@@ -22,7 +22,10 @@ class NotPlain(Exception):
 
 
 class Buffers:
-    """Memory for copies, kept from one save to the next: fresh pages cost more than the copy."""
+    """Memory for copies. That of the host is kept from one save to the next: fresh pages cost more
+    than the copy. That of devices goes back to torch, which keeps it, and has it at hand where the
+    script needs it.
+    """
 
     def __init__(self) -> None:
         self._free: dict[tuple[torch.device, int], list[UntypedStorage]] = {}
@@ -39,6 +42,8 @@ class Buffers:
         """What was taken is free; what was not needed goes."""
         self._free = {}
         for storage in self.used:
+            if storage.device.type != "cpu":
+                continue
             self._free.setdefault((storage.device, storage.nbytes()), []).append(storage)
         self.used = []
 

@@ -64,12 +64,16 @@ class Writer:
         self.finish()
         self.raise_error()
         path = os.path.abspath(os.fspath(file))  # noqa: PTH100
-        mode = _check_target(path)
-        sizes = tensor_bytes(what)
-        _check_room(sizes)
-        _check_disk(path, sum(sizes.values()))
-        if self._others.live() or _has_ranks():
-            raise Refused
+        try:
+            mode = _check_target(path)
+            sizes = tensor_bytes(what)
+            _check_room(sizes)
+            _check_disk(path, sum(sizes.values()))
+            if self._others.live() or _has_ranks():
+                raise Refused
+        except Refused:
+            self._buffers.clear()  # there may be no room because of them
+            raise
         folder = str(Path(path).parent / f".{Path(path).name}.slipstream-{os.getpid()}")
         self._make_folder(folder)
         try:
