@@ -108,6 +108,10 @@ def test_archives_that_overlap_have_their_own_state(
         assert len(two.namelist()) == 200
     assert len(zipfile.ZipFile(data / "a.zip").namelist()) == 200
     assert parses == ["a.zip"]
+    with zipfile.ZipFile(data / "a.zip") as archive:
+        archive.getinfo("0.raw").filename = "renamed"
+    assert "0.raw" in zipfile.ZipFile(data / "a.zip").namelist()
+    assert parses == ["a.zip"] * 2
 
 
 def test_a_file_that_changes_is_read_anew(data: Path, known: Situation) -> None:

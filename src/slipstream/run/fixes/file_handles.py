@@ -8,6 +8,7 @@ which the library keeps what it knows of the file. A file that changes is read a
 
 import importlib
 import io
+import operator
 import os
 import zipfile
 from _io import FileIO  # io's is another in trials
@@ -27,6 +28,10 @@ _STAGES = ("read: ZipFile", "read: numpy.load", "read: h5py.File")
 _OFTEN = 0.4  # of the samples
 _MAPS = ("np.memmap(", "numpy.memmap(")
 _DIRECTORY = ("start_dir", "_comment")
+_ENTRY = operator.attrgetter(
+    "filename", "orig_filename", "date_time", "compress_type", "comment", "extra", "flag_bits",
+    "external_attr", "header_offset", "CRC", "compress_size", "file_size",
+)  # fmt: skip
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -70,12 +75,13 @@ class _Directories:
         def get_contents(archive: Any) -> None:
             key = self._key(archive)
             known = None if key is None else self._kept.get(key, key)
-            if known is None:
+            # Entries are the same for all who open it: one may have been renamed.
+            if known is None or _entries(known["filelist"]) != known["entries"]:
                 original(archive)
                 if key is not None:
                     self._kept.put(key, key, _directory(archive))
                 return
-            vars(archive).update(known)
+            vars(archive).update((name, known[name]) for name in known if name != "entries")
             # Its own, if the script should change them.
             archive.filelist = list(archive.filelist)
             archive.NameToInfo = dict(archive.NameToInfo)
@@ -177,7 +183,16 @@ class _Handles:
 
 def _directory(archive: Any) -> dict[str, Any]:
     found = {name: getattr(archive, name) for name in _DIRECTORY}
-    return {**found, "filelist": list(archive.filelist), "NameToInfo": dict(archive.NameToInfo)}
+    return {
+        **found,
+        "filelist": list(archive.filelist),
+        "NameToInfo": dict(archive.NameToInfo),
+        "entries": _entries(archive.filelist),
+    }
+
+
+def _entries(files: list[zipfile.ZipInfo]) -> list[Any]:
+    return list(map(_ENTRY, files))
 
 
 def _sources(situation: Situation) -> Iterator[str]:
