@@ -16,7 +16,7 @@ from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.metric import drop_of, is_worse, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import Reference, reference_of
-from slipstream.infer.inputs import inputs_of
+from slipstream.infer.inputs import inputs_of, other_values
 from slipstream.infer.subject import Subject, copied
 from tests.infer.models import zoo
 
@@ -199,6 +199,16 @@ def test_what_is_proved_by_its_numbers_fails_only_where_it_surely_is_worse() -> 
     assert is_worse(drop_of(before, before), 0.01) is None  # not shown, and not needed
     assert is_worse(drop_of(before, [1.0] * 98 + [0.0] * 2), 0.01) is None
     assert "score drops by" in str(is_worse(drop_of(before, [0.0] * 100), 0.01))
+
+
+def test_one_tensor_for_several_arguments_is_timed_as_one() -> None:
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    example = inputs_of({"a": x, "b": [x, y], "c": x})
+    for inputs in (example, other_values(example, 0)):
+        made = inputs.copy_shared_as(example).kwargs
+        assert made["a"] is made["b"][0] is made["c"]
+        assert made["b"][1] is not made["a"] and made["a"] is not x
+        assert torch.equal(made["b"][1], inputs.kwargs["b"][1])
 
 
 def test_zeros_have_other_values_beside_them() -> None:

@@ -36,6 +36,15 @@ class Inputs:
         """With tensors of its own, laid out as they are."""
         return self.map(lambda tensor: tensor.detach().clone())
 
+    def copy_shared_as(self, example: "Inputs") -> "Inputs":
+        """The same, but one tensor where the example gives one for several arguments: attention of
+        a sequence to itself goes another way then.
+        """
+        known = [id(tensor) for tensor in example.tensors()]
+        own = self.copy().tensors()
+        given = iter([own[known.index(one)] for one in known])
+        return self.map(lambda tensor: next(given))
+
 
 def inputs_of(example: Any) -> Inputs:
     """A tensor is one argument, a tuple or list several, a dict arguments by name.

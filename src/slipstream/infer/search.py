@@ -252,7 +252,8 @@ class Search:
 
     def _call(self, model: Any) -> Callable[[], object]:
         """Calls with inputs that take turns, so that none is the one that is in a cache."""
-        inputs = [answer.inputs.copy() for answer in self.reference.answers]
+        given = self.subject.inputs
+        inputs = [answer.inputs.copy_shared_as(given) for answer in self.reference.answers]
         turn = itertools.count()
 
         def call() -> object:
