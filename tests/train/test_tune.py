@@ -17,6 +17,7 @@ from torch import nn
 
 import slipstream
 from slipstream.errors import UsageError
+from slipstream.train import search
 from slipstream.train.recipe import Recipe
 from slipstream.train.row import Row
 from tests.train.odd import SLOW_S, Odd, halved, is_switched, odd_batches
@@ -120,6 +121,18 @@ def test_wrong_gradients_with_a_right_loss_are_rejected() -> None:
     row = rejected(halved)
     assert row.state == "rejected"
     assert "gradient is off by" in row.why
+
+
+def test_a_step_that_fails_in_the_last_comparison_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverges(*args: Any) -> None:
+        raise FloatingPointError("the loss is infinite")
+
+    monkeypatch.setattr(search, "Times", diverges)
+    recipe = tune(Odd())
+    assert not recipe.is_changed
+    row = row_of(recipe)
+    assert row.state == "failed"
+    assert row.why.endswith("FloatingPointError: the loss is infinite")
 
 
 def test_a_wrong_loss_is_rejected() -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from slipstream.infer.quiet import first_line
 from slipstream.timing import Ratio
 from slipstream.train.curve import Curve
 from slipstream.train.judge import Judge, joined
@@ -95,7 +96,11 @@ class Search:
             kind: Kind = "exact" if self._best.choices.precision is None else "mixed"
             row = Row(self._best.choices.name, kind, "won")
             self.rows.append(row)
-        times = Times({"written": self._written, "all": self._best}, 2 * self._judge.turns_s)
+        try:
+            times = Times({"written": self._written, "all": self._best}, 2 * self._judge.turns_s)
+        except Exception as error:  # by a loss that diverges in more steps than it was tried for
+            self._fall_back(f"timed beside the step as written: {first_line(error)}", "failed")
+            return
         row.speed, row.base_ms = times.speed("all"), 1e3 * times.step_s("written")
         row.ms = 1e3 * times.step_s("all")
         row.samples_per_s = self._judge.samples_per_s(times.step_s("all"))
