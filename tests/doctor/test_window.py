@@ -70,38 +70,36 @@ def _with_penalty(model: torch.nn.Linear) -> None:
     _by_backward(model)
 
 
-@pytest.mark.parametrize("step", [_by_backward, _by_grad, _with_penalty])
-def test_steps_by_hand_without_a_loader(step: Callable[[torch.nn.Linear], None]) -> None:
+def _trained_by_hand(
+    step: Callable[[torch.nn.Linear], None], *, takes_batch: bool = False
+) -> tuple[int, int]:
+    """Steps until the window ends, and those that are seen in it."""
     session = Session("by hand", steps=20, seconds=100.0)
     model = torch.nn.Linear(4, 1)
     session.start()
     count = 0
     try:
+        if takes_batch:
+            next(iter(DataLoader(torch.ones(4, 4), 4)))  # type: ignore[arg-type]
         for _ in range(1000):
             step(model)
             count += 1
     except WindowEnded:
         pass
-    found = attribute(session.stop("window"))
+    return count, len(attribute(session.stop("window")).steps)
+
+
+@pytest.mark.parametrize("step", [_by_backward, _by_grad, _with_penalty])
+def test_steps_by_hand_without_a_loader(step: Callable[[torch.nn.Linear], None]) -> None:
+    count, steps = _trained_by_hand(step)
     assert count in (24, 25)
-    assert 15 <= len(found.steps) <= 25
+    assert 15 <= steps <= 25
 
 
 def test_steps_by_hand_on_one_batch() -> None:
-    session = Session("by hand", steps=20, seconds=100.0)
-    model = torch.nn.Linear(4, 1)
-    session.start()
-    count = 0
-    try:
-        next(iter(DataLoader(torch.ones(4, 4), 4)))  # type: ignore[arg-type]
-        for _ in range(1000):
-            _by_backward(model)
-            count += 1
-    except WindowEnded:
-        pass
-    found = attribute(session.stop("window"))
+    count, steps = _trained_by_hand(_by_backward, takes_batch=True)
     assert count < 200
-    assert len(found.steps) > 15
+    assert steps > 15
 
 
 def test_gradients_that_torch_asks_for_are_no_steps() -> None:

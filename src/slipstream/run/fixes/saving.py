@@ -19,7 +19,7 @@ from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.saves.snapshot import NotPlain, tensor_bytes
 from slipstream.run.saves.worth import Worth
-from slipstream.run.saves.writer import Refused, Writer
+from slipstream.run.saves.writer import Refused, Writer, has_ranks
 
 NAME = "async-save"
 _LEFT = (
@@ -32,7 +32,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
     """Where the loop saves."""
     if not situation.called("torch.save"):
         return False, "no torch.save in the loop"
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if has_ranks():
         return False, "other processes may wait for the file"
     return True, "torch.save in the loop"
 

@@ -69,7 +69,7 @@ class Writer:
             sizes = tensor_bytes(what)
             _check_room(sizes)
             _check_disk(path, sum(sizes.values()))
-            if self._others.live() or _has_ranks():
+            if self._others.live() or has_ranks():
                 raise Refused
         except Refused:
             self._buffers.clear()  # there may be no room because of them
@@ -193,7 +193,7 @@ class Writer:
             self.finish()
 
 
-def _has_ranks() -> bool:
+def has_ranks() -> bool:
     """Others may be told of the file by ways that nobody watches."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return True
