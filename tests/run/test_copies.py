@@ -74,6 +74,7 @@ def test_page_locked_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch, is_pi
         sent.append((args, kwargs))
         return tensor
 
+    monkeypatch.setattr(copies, "to_device", to)
     copies._Copies(known).wrap_to(to)(BATCH, "cuda")
     asked = {} if is_pinned else {"non_blocking": True}
     assert [kwargs for _, kwargs in sent] == [asked]

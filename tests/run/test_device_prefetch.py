@@ -81,7 +81,7 @@ def test_cuda_goes_where_it_is_told_to(
 ) -> None:
     prefetch, tensor, asked = device_prefetch._Prefetch(situation()), torch.zeros(64, 64), []
     prefetch._delivered.note([tensor])
-    monkeypatch.setattr(prefetch, "_send", lambda to, tensor, *to_whom: asked.append(to_whom))
+    monkeypatch.setattr(prefetch, "_send", lambda tensor, *to_whom: asked.append(to_whom))
     prefetch.wrap_cuda(lambda tensor, *args, **kwargs: tensor)(tensor, *args, **kwargs)
     assert asked == ([] if expected is None else [expected])
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from slipstream.run.unawaited import marked, unawaited
+
 _MOST = 64  # on their way at once; those of so many steps ago have long arrived
 _waiting: "deque[Deferred]" = deque()
 
@@ -95,11 +97,12 @@ def deferred(tensor: torch.Tensor) -> Deferred:
         kept = tensor.detach().clone()
         return Deferred(kept.item)
     kept = torch.empty((), dtype=tensor.dtype, pin_memory=True)
-    kept.copy_(tensor.detach().reshape(()), non_blocking=True)
-    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    # These as they are without fixes.
+    item, copy = torch._C.TensorBase.item, torch._C.TensorBase.copy_
+    copy(kept, tensor.detach().reshape(()), non_blocking=True)
     # On the stream that copies: the tensor's device need not be the current one.
-    arrived.record(torch.cuda.current_stream(tensor.device))
-    item = torch._C.TensorBase.item  # as it is without our change
+    arrived = marked(torch.cuda.current_stream(tensor.device))
+    unawaited.wait()
 
     def read() -> Number:
         arrived.synchronize()

@@ -3,8 +3,9 @@
 A tensor is first copied into page-locked memory of torch's own allocator, which keeps it until the
 device has read it; the script may overwrite or drop its own tensor at once, as before. Only from
 the processor to a device, never back: what comes back is read at once. Memory that is page-locked
-already is left alone: the device may be about to write to it. Only where the script has no streams
-of its own, as another stream would have to wait for the copy.
+already is left alone: the device may be about to write to it. Copies of the script's own that it
+has not waited for are waited for still. Only where the script has no streams of its own, as another
+stream would have to wait for the copy.
 """
 
 from typing import Any
@@ -13,7 +14,8 @@ import torch
 
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.staging import Switch, can_be_staged, is_usual_stream, wanted
+from slipstream.run.staging import Switch, can_be_staged, is_usual_stream, to_device, wanted
+from slipstream.run.unawaited import unawaited
 
 NAME = "non-blocking-copies"
 RULES = ("pageable-copy",)
@@ -41,11 +43,17 @@ def _staged_often(facts: dict[str, Any]) -> bool:
 def apply(situation: Situation) -> Undo:
     """Of plain tensors."""
     copies = _Copies(situation)
+    leave = unawaited.follow()
     patches = Patches()
     patches.replace(torch.Tensor, "to", copies.wrap_to)
     patches.replace(torch.Tensor, "cuda", copies.wrap_cuda)
     patches.replace(torch.cuda.Stream, "__new__", copies.switch.wrap_stream)
-    return patches.undo
+
+    def undo() -> None:
+        patches.undo()
+        leave()
+
+    return undo
 
 
 class _Copies:
@@ -57,7 +65,7 @@ class _Copies:
             if self.switch.is_on and can_be_staged(tensor):
                 device = target_of(args, kwargs)
                 if device is not None:
-                    sent = self._send(original, tensor, device)
+                    sent = self._send(tensor, device)
                     if sent is not None:
                         return sent
             return original(tensor, *args, **kwargs)
@@ -68,19 +76,21 @@ class _Copies:
         def cuda(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             # With an argument it is left to .to, as most scripts do.
             if self.switch.is_on and not args and not kwargs and can_be_staged(tensor):
-                sent = self._send(torch.Tensor.to, tensor, torch.device("cuda"))
+                sent = self._send(tensor, torch.device("cuda"))
                 if sent is not None:
                     return sent
             return original(tensor, *args, **kwargs)
 
         return cuda
 
-    def _send(self, to: Any, tensor: torch.Tensor, device: torch.device) -> Any:
+    def _send(self, tensor: torch.Tensor, device: torch.device) -> Any:
         """None where it is better done as written."""
         try:
             if tensor.is_pinned() or not is_usual_stream(device):
                 return None
-            return to(tensor.pin_memory(), device, non_blocking=True)
+            sent = to_device(tensor.pin_memory(), device, non_blocking=True)
+            unawaited.wait()
+            return sent
         except Exception as error:
             self.switch.give_up(error)
             return None

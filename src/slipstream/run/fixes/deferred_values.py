@@ -3,6 +3,7 @@
 What it gives is a number that is still on its way, and is read when it is printed or compared.
 It is no float to isinstance, so this is done only where the source of the function shows that the
 value is summed up, formatted or compared, or given to a meter that sums it up, and nothing else.
+What else the script relies on such a wait for is waited for still (`run/unawaited.py`).
 """
 
 import inspect
@@ -18,6 +19,7 @@ from slipstream.run.deferred.meters import Meters
 from slipstream.run.deferred.uses import Meter, only_summed_and_shown
 from slipstream.run.deferred.value import deferred
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.unawaited import unawaited
 
 NAME = "deferred-values"
 _OFTEN = 8  # in the recording
@@ -38,11 +40,13 @@ def applies(situation: Situation) -> tuple[bool, str]:
 def apply(situation: Situation) -> Undo:
     """Of `.item()` in the script's own code."""
     values = _Values(situation)
+    leave = unawaited.follow()
     patches = Patches()
     patches.replace(torch.Tensor, "item", values.wrap)
 
     def undo() -> None:
         patches.undo()
+        leave()
         values.meters.undo()
 
     return undo

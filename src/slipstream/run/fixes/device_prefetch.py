@@ -4,7 +4,8 @@ On the stream that computes, a copy waits for all that was asked for earlier. It
 it: what a loader has given lies in the processor's memory, and the device's memory for it is new.
 So it is made on a stream of its own, and the stream that computes waits for it and not the other
 way round. Only tensors of batches, unchanged since the loader gave them, and only where the script
-has no streams of its own.
+has no streams of its own. Copies of the script's own that it has not waited for are waited for
+where it would have waited here.
 """
 
 import weakref
@@ -17,7 +18,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.staging import Switch, can_be_staged, is_usual_stream, wanted
+from slipstream.run.staging import Switch, can_be_staged, is_usual_stream, to_device, wanted
+from slipstream.run.unawaited import marked, unawaited
 
 NAME = "device-prefetch"
 RULES = ("blocking-copy", "copy-on-critical-path")
@@ -39,12 +41,18 @@ def applies(situation: Situation) -> tuple[bool, str]:
 def apply(situation: Situation) -> Undo:
     """To every tensor of a batch."""
     prefetch = _Prefetch(situation)
+    leave = unawaited.follow()
     patches = Patches()
     patches.replace(_BaseDataLoaderIter, "__next__", prefetch.wrap_next)
     patches.replace(torch.Tensor, "to", prefetch.wrap_to)
     patches.replace(torch.Tensor, "cuda", prefetch.wrap_cuda)
     patches.replace(torch.cuda.Stream, "__new__", prefetch.switch.wrap_stream)
-    return patches.undo
+
+    def undo() -> None:
+        patches.undo()
+        leave()
+
+    return undo
 
 
 class Delivered:
@@ -107,7 +115,7 @@ class _Prefetch:
         def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if self.switch.is_on and self._delivered.has(tensor) and can_be_staged(tensor):
                 asked = wanted(args, kwargs)
-                sent = None if asked is None else self._send(original, tensor, *asked)
+                sent = None if asked is None else self._send(tensor, *asked)
                 if sent is not None:
                     return sent
             return original(tensor, *args, **kwargs)
@@ -118,7 +126,7 @@ class _Prefetch:
         def cuda(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if self.switch.is_on and self._delivered.has(tensor) and can_be_staged(tensor):
                 asked = wanted(args or (() if "device" in kwargs else ("cuda",)), kwargs)
-                sent = None if asked is None else self._send(torch.Tensor.to, tensor, *asked)
+                sent = None if asked is None else self._send(tensor, *asked)
                 if sent is not None:
                     return sent
             return original(tensor, *args, **kwargs)
@@ -126,7 +134,7 @@ class _Prefetch:
         return cuda
 
     def _send(
-        self, to: Any, tensor: torch.Tensor, device: torch.device, may_run: bool
+        self, tensor: torch.Tensor, device: torch.device, may_run: bool
     ) -> torch.Tensor | None:
         """None where it is better done as written."""
         try:
@@ -134,15 +142,20 @@ class _Prefetch:
                 return None
             current = torch.cuda.current_stream(device)
             # What is page-locked already is the script's to change, unless it said otherwise.
-            if not tensor.is_pinned():
+            is_scripts = tensor.is_pinned()
+            if not is_scripts:
                 tensor = tensor.pin_memory()
             elif not may_run:
                 tensor = torch.empty_like(tensor, pin_memory=True).copy_(tensor)
             side = self._stream(current.device)
             with torch.cuda.stream(side):
-                sent: torch.Tensor = to(tensor, device, non_blocking=True)
-            current.wait_stream(side)
+                sent = to_device(tensor, device, non_blocking=True)
+            current.wait_event(marked(side))
             sent.record_stream(current)
+            if not may_run:
+                unawaited.wait()
+            elif is_scripts:
+                unawaited.note(side)
         except Exception as error:
             self.switch.give_up(error)
             return None
