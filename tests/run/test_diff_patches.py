@@ -180,6 +180,13 @@ def test_copies_go_on_and_loaders_pin(tmp_path: Path) -> None:
         ('model(x.to("cpu"))', 'model(x.to("cpu")).to("cuda")', "several places"),
         ("data = ", "pinned = torch.zeros(8).pin_memory()\ndata = ", "pins memory itself"),
         ('.to("cpu")', '.to("cpu", **more)', "built elsewhere"),
+        (
+            "    model.eval()",
+            "    model.eval()\n    host.copy_(y, non_blocking=True)",
+            "to wait for",
+        ),
+        ("    model.eval()", "    model.eval()\n    y.to(back, non_blocking=True)", "to wait for"),
+        ("        gc.collect()", "        x.zero_()", "may change while it is copied"),
     ],
 )
 def test_copies_that_could_go_wrong_are_left_to_the_fix(

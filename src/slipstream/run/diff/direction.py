@@ -4,6 +4,7 @@ Back, a copy that nobody waits for would be read before it is there.
 """
 
 import ast
+from typing import TypeGuard
 
 from slipstream.run.diff.calls import called_name
 from slipstream.run.diff.source import NoEdit, Source
@@ -27,6 +28,8 @@ def check_direction(source: Source, call: ast.Call) -> None:
         isinstance(n, ast.Call) and called_name(n) == "pin_memory" for n in ast.walk(source.tree)
     ):
         raise NoEdit(f"{source.path.name} pins memory itself, and may write to it while it is read")
+    if any(_does_not_wait(node) and _to(node) != _to(call) for node in ast.walk(source.tree)):
+        raise NoEdit(f"{source.path.name} may rely on {where} to wait for another copy")
     if not call.args or not isinstance(call.args[0], ast.Name):
         return
     function = _function_with(source, call, call.args[0].id)
@@ -34,6 +37,15 @@ def check_direction(source: Source, call: ast.Call) -> None:
         isinstance(node, ast.Call) and called_name(node) in _TRAINS for node in ast.walk(function)
     ):
         raise NoEdit(f"{function.name} at {where} may be asked to copy back as well")
+
+
+def _does_not_wait(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and any(k.arg == "non_blocking" for k in node.keywords)
+
+
+def _to(call: ast.Call) -> str:
+    """Where it copies to, as written; nothing for a copy into a tensor."""
+    return ast.dump(call.args[0]) if call.args and called_name(call) != "copy_" else ""
 
 
 def _arguments(source: Source, call: ast.Call) -> str:

@@ -14,6 +14,7 @@ from slipstream.run.diff.calls import call_named, called_name, calls_at, with_ke
 from slipstream.run.diff.direction import check_direction
 from slipstream.run.diff.head import TopLine, imports_at_top
 from slipstream.run.diff.scope import names_of
+from slipstream.run.diff.sent import check_source
 from slipstream.run.diff.source import Edit, NoEdit, Source
 from slipstream.run.diff.statements import wrapped
 from slipstream.run.diff.workspace import Workspace
@@ -94,6 +95,7 @@ def non_blocking_copies(space: Workspace, situation: Situation) -> Changes:
             source, line = space.at(call.where)
             for node in calls_at(source, line, lambda node: called_name(node) in ("to", "cuda")):
                 check_direction(source, node)
+                check_source(source, node)
                 changes += _one(with_keyword(source, node, "non_blocking", "True"))
     for loader in situation.capture.loaders:
         if loader.kind == "map" and not loader.pin_memory:

@@ -6,7 +6,7 @@ import resource
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ class Writer:
         self._make_folder(folder)
         try:
             copy = snapshot(what, self._buffers)
-            ready = _device_mark()
+            ready = _device_marks(sizes)
         except BaseException:
             self._buffers.clear()
             self._rmdir(folder)
@@ -168,7 +168,7 @@ class Writer:
         self._buffers.clear()
         self.raise_error()
 
-    def _write(self, folder: str, mode: int | None, ready: Any) -> None:
+    def _write(self, folder: str, mode: int | None, ready: dict[torch.device, Any]) -> None:
         path = self._path
         # The name of the file is part of its bytes: only the folder is another one.
         temporary = str(Path(folder) / Path(path).name)
@@ -236,19 +236,23 @@ def _check_disk(path: str, count: int) -> None:
         raise Refused
 
 
-def _device_mark() -> Any:
-    """When the copies on a device will be there."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return None
-    mark = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    mark.record()
-    return mark
+def _device_marks(devices: Iterable[torch.device]) -> dict[torch.device, Any]:
+    """When the copies on each device will be there."""
+    return {
+        device: torch.cuda.current_stream(device).record_event()
+        for device in devices
+        if device.type == "cuda"
+    }
 
 
-def _beside(ready: Any) -> Any:
-    """A stream of its own, so that the copies from the device do not wait for later steps."""
-    if ready is None:
-        return contextlib.nullcontext()
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_event(ready)
-    return torch.cuda.stream(stream)
+@contextlib.contextmanager
+def _beside(ready: dict[torch.device, Any]) -> Iterator[None]:
+    """Streams of its own, so that the copies from a device do not wait for later steps. A thread
+    has its own idea of the current device, too: without its name it would be the first.
+    """
+    with contextlib.ExitStack() as stack:
+        for device, mark in ready.items():
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            stream.wait_event(mark)
+            stack.enter_context(torch.cuda.stream(stream))
+        yield
