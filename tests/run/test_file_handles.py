@@ -1,6 +1,8 @@
 """`file-handles`: opened as ever, parsed and mapped once, and anew when the file is another."""
 
 import os
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -8,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -184,7 +187,6 @@ def test_many_threads_ask(data: Path, known: Situation) -> None:
 
 
 def test_hdf5_files_are_closed_for_the_script(data: Path) -> None:
-    h5py = pytest.importorskip("h5py")
     with h5py.File(data / "a.h5", "w") as file:
         file["x"] = np.arange(8)
     process = Process(1, 0, None, stages={"read: h5py.File": StageTimes(9)})
@@ -197,6 +199,27 @@ def test_hdf5_files_are_closed_for_the_script(data: Path) -> None:
         file["x"][3] = 30
     with h5py.File(data / "a.h5", "r") as file:
         assert file["x"][3] == 30
+    undo()
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_hdf5_that_the_script_writes_is_not_locked(data: Path, is_written: bool) -> None:
+    """A worker that stays open would keep the script from its own file."""
+    path = data / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(8)
+    script = data / "train.py"
+    script.write_text(f"h5py.File(path, {'a' if is_written else 'r'!r})\n")
+    process = Process(1, 0, None, stages={"read: h5py.File": StageTimes(9)})
+    found = situation(processes=[process])
+    found.capture.script = str(script)
+    undo = file_handles.apply(found)
+    with h5py.File(path, "r") as file:
+        assert file["x"][3] == 3
+    other = f"import h5py; h5py.File({str(path)!r}, 'a').close()"
+    done = subprocess.run([sys.executable, "-c", other], capture_output=True, check=False)
+    assert (done.returncode == 0) == is_written
+    assert ("the script writes it" in str(found.notes)) == is_written
     undo()
 
 

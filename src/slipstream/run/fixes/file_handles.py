@@ -3,9 +3,11 @@
 The script opens and closes its own handles as ever, so that nothing is shared between them; what
 is kept in each process is what opening has to find out: the directory of a zip archive (and of an
 .npz file), the mapping of a numpy.memmap that is only read, and for HDF5 a handle of our own, with
-which the library keeps what it knows of the file. A file that changes is read anew.
+which the library keeps what it knows of the file. A file that changes is read anew. A handle locks
+its file against being written to: none is kept where the script writes HDF5, too.
 """
 
+import ast
 import importlib
 import io
 import operator
@@ -54,7 +56,10 @@ def apply(situation: Situation) -> Undo:
     patches.replace(np.memmap, "__new__", maps.wrap)
     handles = _Handles(situation)
     if any("read: h5py.File" in process.stages for process in situation.capture.processes):
-        patches.replace(importlib.import_module("h5py").File, "__init__", handles.wrap)
+        if any(map(_writes_hdf5, _sources(situation))):
+            situation.note(NAME, "HDF5 left alone: the script writes it as well", left=True)
+        else:
+            patches.replace(importlib.import_module("h5py").File, "__init__", handles.wrap)
 
     def undo() -> None:
         patches.undo()
@@ -193,6 +198,26 @@ def _directory(archive: Any) -> dict[str, Any]:
 
 def _entries(files: list[zipfile.ZipInfo]) -> list[Any]:
     return list(map(_ENTRY, files))
+
+
+def _writes_hdf5(source: str) -> bool:
+    """Whether something of that name may be opened for more than to read it.
+
+    >>> _writes_hdf5('h5py.File(name, "a")'), _writes_hdf5('h5py.File(name, "r")')
+    (True, False)
+    """
+    try:
+        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    except (SyntaxError, ValueError):
+        return True
+    for call in calls:
+        name = (
+            call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        )
+        modes = [*call.args[1:2], *(k.value for k in call.keywords if k.arg in ("mode", None))]
+        if name == "File" and any(getattr(mode, "value", None) != "r" for mode in modes):
+            return True
+    return False
 
 
 def _sources(situation: Situation) -> Iterator[str]:
