@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,7 @@ from torch import nn
 
 import slipstream
 from slipstream.errors import UsageError
-from slipstream.train import search
+from slipstream.train import judge, search
 from slipstream.train.recipe import Recipe
 from slipstream.train.row import Row
 from tests.train.odd import SLOW_S, Odd, halved, is_switched, odd_batches
@@ -59,8 +60,17 @@ def test_gradients_of_the_caller_are_not_added_to() -> None:
 def test_a_batch_that_the_step_cannot_take_is_said_so() -> None:
     model = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, 5))
     batches = [*rows(), rows(1, 1)[0]]
-    with pytest.raises(UsageError, match=r"fails with a batch of another shape: .*Expected more"):
+    with pytest.raises(UsageError, match=r"fails with one of the batches: .*Expected more"):
         slipstream.tune_step(model, cross_entropy, sgd(model), batches, budget_s=8.0)
+
+
+def test_a_step_that_has_no_memory_for_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(subject: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
+
+    monkeypatch.setattr(judge, "reference_of", full)
+    with pytest.raises(UsageError, match=r"No memory is left .*9 GiB\.\. Give smaller batches"):
+        tune(Odd())
 
 
 def tune(model: nn.Module, **options: Any) -> Recipe:
@@ -133,6 +143,14 @@ def test_a_step_that_fails_in_the_last_comparison_is_a_row(monkeypatch: pytest.M
     row = row_of(recipe)
     assert row.state == "failed"
     assert row.why.endswith("FloatingPointError: the loss is infinite")
+
+
+def test_a_step_that_hangs_in_the_last_comparison_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "Times", lambda *args: time.sleep(60))
+    signal.setitimer(signal.ITIMER_REAL, 0)  # that of the test itself
+    row = row_of(tune(Odd()))
+    assert row.state == "failed"
+    assert "not done after" in row.why
 
 
 def test_a_wrong_loss_is_rejected() -> None:

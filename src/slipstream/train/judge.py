@@ -71,9 +71,14 @@ class Judge:
             reference = self.reference  # is no candidate's time
         except UsageError:
             raise
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise UsageError(
+                "No memory is left to compute the step once more in double precision, with which "
+                f"all is compared: {first_line(error)}. Give smaller batches."
+            ) from error
         except Exception as error:
             raise UsageError(
-                f"The step as written fails with a batch of another shape: {first_line(error)}"
+                f"The step as written fails with one of the batches: {first_line(error)}"
             ) from error
         needs_s = 5 * self.turns_s + (30 + 3 * len(reference.moments)) * base.step_s
         try:

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from slipstream.infer.quiet import first_line
+from slipstream.infer.keeping import TookTooLong, at_most
 from slipstream.timing import Ratio
 from slipstream.train.curve import Curve
-from slipstream.train.judge import Judge, joined
+from slipstream.train.judge import Judge, first_line, joined
 from slipstream.train.micro_batch import Point, knee_of, sizes_of
 from slipstream.train.notes import notes_of
 from slipstream.train.recipe import Recipe
@@ -96,9 +96,13 @@ class Search:
             kind: Kind = "exact" if self._best.choices.precision is None else "mixed"
             row = Row(self._best.choices.name, kind, "won")
             self.rows.append(row)
+        turns_s = 2 * self._judge.turns_s
+        needs_s = 5 * turns_s + 30 * self._written.step_s
         try:
-            times = Times({"written": self._written, "all": self._best}, 2 * self._judge.turns_s)
-        except Exception as error:  # by a loss that diverges in more steps than it was tried for
+            with at_most(max(self._until - time.monotonic(), needs_s)):
+                times = Times({"written": self._written, "all": self._best}, turns_s)
+        # By a loss that diverges in more steps than it was tried for, say.
+        except (Exception, TookTooLong) as error:
             self._fall_back(f"timed beside the step as written: {first_line(error)}", "failed")
             return
         row.speed, row.base_ms = times.speed("all"), 1e3 * times.step_s("written")
