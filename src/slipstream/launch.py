@@ -3,13 +3,15 @@
 import os
 import runpy
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from slipstream.errors import UsageError
 from slipstream.patches import Patches
@@ -33,6 +35,31 @@ class Target:
 
     def __str__(self) -> str:
         return f"-m {self.name}" if self.is_module else self.name
+
+
+_LOOK_S = 0.05
+_IDLE_S = 10.0
+_IDLE_CPU = 0.1  # of a core: a process that waits uses less
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What Python knows of the main program."""
+
+    main: ModuleType
+    argv: list[str]
+    path: list[str]
+
+    @staticmethod
+    def now() -> "_Program":
+        return _Program(sys.modules["__main__"], sys.argv[:], sys.path[:])
+
+    def restore(self) -> None:
+        sys.modules["__main__"] = self.main
+        sys.argv[:], sys.path[:] = self.argv, self.path
+
+
+_scripts: list[_Program] = []  # that have run
 
 
 @dataclass(frozen=True)
@@ -76,9 +103,8 @@ def run_target(
     `tells_interrupts`, these have a traceback, too.
     """
     code = None if target.is_module else _compiled(Path(target.name))
-    arguments, path = sys.argv[:], sys.path[:]
+    before = _Program.now()
     process = os.getpid()
-    main = sys.modules["__main__"]
     patches = Patches()
     blame_the_script(patches)
     try:
@@ -88,9 +114,44 @@ def run_target(
         at_end(ran)
     finally:
         patches.undo()
-        sys.argv[:], sys.path[:] = arguments, path
-        sys.modules["__main__"] = main
+        _scripts[:] = [_Program.now()]
+        before.restore()
     return ran
+
+
+def end_as_the_script() -> None:
+    """Nothing of ours is to come any more: what Python does at its end, such as the functions that
+    the script has registered for it, finds the script's own module, arguments and path.
+    """
+    if _scripts:
+        _scripts[0].restore()
+
+
+def drop_own_path() -> None:
+    """The first place where Python looks for modules is the script's, not ours."""
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]
+
+
+def wait_for_threads(steps: Callable[[], int], is_enough: Callable[[], bool]) -> None:
+    """As Python does at the end of a script, for threads that may train; until they do nothing."""
+    before, since, used = -1, time.monotonic(), time.process_time()
+    while not is_enough() and any(map(is_waited_for, threading.enumerate())):
+        took, cpu = time.monotonic() - since, time.process_time() - used
+        if steps() != before or cpu > _IDLE_CPU * max(1.0, took):
+            before, since, used = steps(), time.monotonic(), time.process_time()
+        elif took > _IDLE_S:
+            return
+        time.sleep(_LOOK_S)
+
+
+def is_waited_for(thread: threading.Thread) -> bool:
+    """Whether Python would wait for it before it exits."""
+    if thread.daemon or not thread.is_alive() or thread is threading.main_thread():
+        return False
+    frame = sys._current_frames().get(thread.ident or 0)
+    # A pool's thread without work is told to go.
+    return frame is None or frame.f_globals.get("__name__") != "concurrent.futures.thread"
 
 
 def _end_of(target: Target, code: CodeType | None, tells_interrupts: bool) -> Ran:
@@ -123,18 +184,31 @@ def _compiled(path: Path) -> CodeType:
 
 def _run(target: Target, code: CodeType | None) -> None:
     sys.argv[:] = [target.name, *target.args]
-    if code is None:
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109
-        runpy.run_module(target.name, run_name="__main__", alter_sys=True)
-        return
-    sys.path.insert(0, str(Path(target.name).resolve().parent))
+    if not getattr(sys.flags, "safe_path", False):
+        own = Path(target.name).resolve().parent if code is not None else Path.cwd()
+        sys.path.insert(0, str(own))
     # Its own module, and it stays the main one: spawned processes and pickles look there.
     main = ModuleType("__main__")
+    if code is None:
+        name, spec, code = _module(target.name)
+        sys.argv[0] = spec.origin or name
+        main.__dict__.update(
+            __spec__=spec, __loader__=spec.loader, __package__=spec.parent, __cached__=spec.cached
+        )
+        code_file = spec.origin
+    else:
+        code_file = code.co_filename
     # As Python has it: still right where the script changes the folder.
-    main.__file__ = code.co_filename
+    main.__file__ = code_file
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
+
+
+def _module(name: str) -> tuple[str, Any, CodeType]:
+    """As `python -m` finds it."""
+    found: tuple[str, Any, CodeType] = runpy._get_module_details(name)  # type: ignore[attr-defined]
+    return found
 
 
 def _exit_code(leaving: SystemExit) -> int:

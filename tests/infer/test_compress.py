@@ -12,7 +12,10 @@ from slipstream.infer.compress import compress, distill
 from slipstream.infer.compress import timed as timed_module
 from slipstream.infer.compress.heads import output_layers
 from slipstream.infer.compress.prune import pruned
+from slipstream.infer.compress.result import CompressedRow
+from slipstream.infer.compress.search import _count
 from slipstream.infer.inputs import Inputs, inputs_of
+from slipstream.infer.subject import Subject
 from slipstream.timing import Ratio
 
 pytest.importorskip("torch_pruning")
@@ -151,6 +154,25 @@ def test_layers_that_make_results_are_found():
     }
 
 
+def test_layers_of_other_kinds_make_results_as_well():
+    up = nn.Sequential(nn.Conv1d(8, 32, 3), nn.ReLU(), nn.ConvTranspose1d(32, 16, 4))
+    assert output_layers(up.eval(), Inputs((torch.ones(1, 8, 9),))) == ["2"]
+    made = pruned(up, Inputs((torch.ones(1, 8, 9),)), 0.5, 8, ())
+    assert (made[0].out_channels, made[2].out_channels) == (16, 16)
+
+
+def test_a_weight_of_the_model_itself_keeps_no_layer():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.weight = nn.Linear(16, 32), nn.Parameter(torch.ones(2, 32))
+
+        def forward(self, x):
+            return nn.functional.linear(self.body(x), self.weight)
+
+    assert output_layers(Own().eval(), Inputs((torch.ones(1, 16),))) == []
+
+
 def test_without_a_graph_it_is_the_last_layer_that_makes_the_results():
     class Unexportable(TwoHeads):
         def forward(self, x):
@@ -252,6 +274,22 @@ def test_operations_of_attention_are_counted():
     # in and out of attention, both linear layers; and what is made of queries, keys and values
     assert found.rows[0].macs >= 2 * 5 * (4 * 16 * 16 + 2 * 16 * 64)
     assert found.rows[1].macs < found.rows[0].macs
+
+
+def test_operations_of_attention_and_of_recurrent_layers_are_counted_exactly():
+    class Attention(nn.Module):
+        def forward(self, x):
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    def macs(model, example):
+        row, subject = CompressedRow("", "model"), Subject(model.eval(), Inputs((example,)))
+        _count(row, model, subject)
+        return row.macs
+
+    assert macs(Attention(), torch.ones(2, 4, 64, 16)) == 2 * (2 * 4 * 64 * 64 * 16)
+    lstm = nn.LSTM(8, 16, num_layers=2, bidirectional=True)
+    matrices = sum(each.numel() for each in lstm.parameters() if each.dim() == 2)
+    assert macs(lstm, torch.ones(5, 3, 8)) == 5 * 3 * matrices
 
 
 class Heads(nn.Module):

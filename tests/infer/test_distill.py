@@ -157,6 +157,26 @@ def test_hooks_are_gone_when_training_fails():
     assert teacher.training
 
 
+def test_a_layer_that_is_not_called_is_said():
+    class Skipping(Knowing):
+        def __init__(self, calls):
+            super().__init__()
+            self.calls, self.extra = calls, nn.Linear(8, 8)
+
+        def forward(self, x):
+            self.calls -= 1
+            if self.calls >= 0:
+                self.extra(x)
+            return super().forward(x)
+
+    for calls in (0, 1):
+        with pytest.raises(UsageError, match=r"'extra', which Skipping does not call for this"):
+            distill(
+                student(), Skipping(calls), batches(2), functional.cross_entropy,
+                features={"0": "extra"},
+            )  # fmt: skip
+
+
 def test_what_cannot_work_is_said():
     model, loss = student(), functional.cross_entropy
     with pytest.raises(UsageError, match="one model"):

@@ -9,13 +9,17 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from slipstream.infer.inputs import Inputs
+from slipstream.infer.keeping import without_fast_path
 from slipstream.infer.lint.blocks import branches, layer_of, on_same_input, rows
 from slipstream.infer.lint.case import Seen
 from slipstream.infer.lint.channels import next_multiple, same_product
+from slipstream.infer.lint.fast_path import takes_fast_path
 from slipstream.infer.lint.known import LAYER_RULES
 from slipstream.infer.lint.layer import Layer, call_of
+from slipstream.infer.lint.lint import lint_model
 from slipstream.infer.lint.replay import Memory
 from slipstream.infer.lint.trace import Trace, trace
+from slipstream.infer.subject import Subject
 from tests.infer import lint_models
 
 
@@ -229,3 +233,42 @@ def test_words() -> None:
     assert str(layer) == "linear 15 -> 130 on 7 rows"
     conv = recorded(LAYERS[1][0], torch.randn(2, 24, 11, 8)).ops[1].layer
     assert str(conv) == "3x3 convolution 24 -> 36 in 12 groups on 2x24x11x8"
+
+
+def test_sparse_products_are_no_linear_layers() -> None:
+    class Neighbours(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("near", torch.eye(9).to_sparse())
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.near @ self.layer(x)
+
+    found = recorded(Neighbours(), torch.ones(9, 4))
+    assert [op.layer.in_channels for op in found.ops if op.layer] == [4]
+    assert sum(op.flops for op in found.ops) == 2 * 9 * 4 * 4
+
+
+def test_attention_and_recurrent_layers_have_their_flops() -> None:
+    class Attention(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    found = recorded(Attention(), torch.ones(2, 4, 64, 16))
+    assert sum(op.flops for op in found.ops) == 2 * 2 * (2 * 4 * 64 * 64 * 16)
+    lstm = nn.LSTM(8, 16)
+    found = recorded(lstm, torch.ones(5, 3, 8))
+    assert sum(op.flops for op in found.ops) == 2 * 5 * 3 * (4 * 16 * (8 + 16))
+
+
+def test_the_fast_path_of_encoder_layers_is_seen() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 64, batch_first=True).eval()
+    x = torch.ones(2, 5, 16)
+    with torch.no_grad():
+        assert takes_fast_path(Subject(layer, Inputs((x,))))
+        assert not takes_fast_path(Subject(nn.Linear(16, 16), Inputs((x,))))
+        with without_fast_path():
+            assert not takes_fast_path(Subject(layer, Inputs((x,))))
+    states = {one.rule: one.state for one in lint_model(layer, x, seconds=2.0).checked}
+    assert states["element-wise-share"] == states["launch-bound"] == "unmeasured"

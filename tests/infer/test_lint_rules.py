@@ -165,6 +165,13 @@ def test_a_bias_that_is_used_twice_is_none_before_a_norm() -> None:
     assert checked("bias-before-norm", Both(), torch.ones(1, 3, 8, 8)).state == "absent"
 
 
+def test_a_norm_along_another_dimension_takes_no_bias_away() -> None:
+    model = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(6))
+    assert checked("bias-before-norm", model, torch.ones(3, 6, 16)).state == "absent"
+    flat = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64))
+    assert checked("bias-before-norm", flat, torch.ones(3, 16)).state != "absent"
+
+
 def half_linear_s(size: int) -> float:
     layer, row = nn.Linear(size, size, dtype=torch.float16), torch.ones(1, size).half()
     times = []

@@ -434,3 +434,54 @@ def test_wrong_calls_of_prepare_qat_are_told() -> None:
     made = prepare_qat(model, torch.zeros(2, 4))
     with pytest.raises(UsageError, match="made ready already"):
         prepare_qat(made, torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_prepared_model_may_have_another_type(dtype) -> None:
+    layers = [nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)]
+    made = prepare_qat(nn.Sequential(*layers), torch.randn(4, 8), bits=4).to(dtype)
+    made.train()
+    made(torch.randn(4, 8, dtype=dtype)).sum().backward()
+    assert torch.isfinite(layers_of(made)[1].weight.grad).all()
+
+
+def layers_of(model):
+    return [part for part in model.modules() if isinstance(part, nn.Linear)]
+
+
+def test_another_default_type_changes_nothing() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        made = prepare_qat(
+            nn.Sequential(*[nn.Linear(8, 8) for _ in range(3)]), torch.randn(4, 8), bits=4
+        )
+        made.train()(torch.randn(4, 8)).sum().backward()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("bits", list(FORMATS))
+def test_a_channel_of_zeros_in_half_precision_stays_finite(bits) -> None:
+    weight = torch.randn(4, 8).half()
+    weight[1] = 0
+    found = FORMATS[bits].quantized(weight)
+    assert torch.isfinite(found).all()
+    assert float(found[1].abs().max()) < 1e-6
+
+
+def test_the_report_has_each_layer_once() -> None:
+    class Inside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    trained = prepare_qat(nn.Sequential(Inside(), Inside(), Inside()), torch.randn(4, 8), bits=4)
+    lines = convert_qat(trained).report.lines
+    assert [(line.name, line.weights) for line in lines] == [
+        ("0.layer", "float"), ("1.layer", "4 bit"), ("2.layer", "float"),
+    ]  # fmt: skip
+    alone = prepare_qat(nn.Linear(8, 8), torch.randn(4, 8), bits=4, skip_first_last=False)
+    assert [line.weights for line in convert_qat(alone).report.lines] == ["4 bit"]

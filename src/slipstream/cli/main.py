@@ -23,6 +23,7 @@ from slipstream.cli.pack import pack
 from slipstream.cli.run import run
 from slipstream.cli.verify import verify
 from slipstream.errors import SlipstreamError
+from slipstream.launch import drop_own_path, end_as_the_script
 
 EXIT_FAILURE = 2
 EXIT_INTERRUPTED = 130
@@ -45,7 +46,9 @@ def main() -> None:
     except SystemExit:
         if not _scripts:
             raise
-    sys.exit(_scripts.pop()())
+    code = _scripts.pop()()
+    end_as_the_script()
+    sys.exit(code)
 
 
 def _print_version(wanted: bool) -> None:
@@ -102,6 +105,7 @@ def _runs_script(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def note(*args: object, **kwargs: object) -> None:
         def run_now() -> int:
+            drop_own_path()
             try:
                 guarded(*args, **kwargs)
             except typer.Exit as leaving:

@@ -187,11 +187,11 @@ def _fill(
             )
     try:
         if limits is None:
-            return torch.randn(shape, generator=own).to(kind)
+            return torch.randn(shape, generator=own, device="cpu").to(kind)
         low, high = limits
         if dtype in _FLOATS:
-            return (low + (high - low) * torch.rand(shape, generator=own)).to(kind)
-        return torch.randint(int(low), int(high) + 1, shape, generator=own).to(kind)
+            return (low + (high - low) * torch.rand(shape, generator=own, device="cpu")).to(kind)
+        return torch.randint(int(low), int(high) + 1, shape, generator=own, device="cpu").to(kind)
     except (RuntimeError, MemoryError) as error:
         raise UsageError(f"--input {text} cannot be made: {_first_line(error)}") from None
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from slipstream.infer.subject import Subject
+from slipstream.infer.subject import Subject, in_evaluation
 
 # The same mathematics; fewer bits in between; trained numbers replaced by coarser ones.
 Kind = Literal["exact", "mixed", "lossy"]
@@ -86,4 +86,6 @@ class Variant:
         model = subject.copied()
         for change in self.changes:
             model = change.apply(model, subject)
-        return model.eval() if hasattr(model, "is_without_autograd") else InferenceMode(model)
+        return (
+            in_evaluation(model) if hasattr(model, "is_without_autograd") else InferenceMode(model)
+        )

@@ -73,18 +73,18 @@ def other_values(inputs: Inputs, seed: int) -> Inputs:
     wrong. Floating-point numbers get noise of half their spread, those that are not finite stay;
     whole numbers change places, as a model may look them up; some flags turn into the other.
     """
-    own = torch.Generator().manual_seed(seed)
+    own = torch.Generator("cpu").manual_seed(seed)
 
     def other(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.detach().clone()
         if tensor.is_floating_point():
             return _with_noise(tensor, own)
         if tensor.dtype == torch.bool:
-            some = torch.rand(tensor.shape, generator=own).to(tensor.device) < _TURNED
+            some = torch.rand(tensor.shape, generator=own, device="cpu").to(tensor.device) < _TURNED
             return tensor ^ some
         for dim, size in enumerate(tensor.shape):
             if size > 1:
-                order = torch.randperm(size, generator=own).to(tensor.device)
+                order = torch.randperm(size, generator=own, device="cpu").to(tensor.device)
                 return tensor.index_select(dim, order)
         return tensor
 
@@ -108,5 +108,7 @@ def _with_noise(tensor: torch.Tensor, own: torch.Generator) -> torch.Tensor:
         spread = values.abs().mean()
     if not spread > 0:  # zeros: any other values will do
         spread = torch.ones_like(spread)
-    noise = torch.randn(tensor.shape, generator=own, dtype=torch.float32).to(tensor.device)
-    return torch.where(finite, tensor + (noise * spread * 0.5).to(tensor.dtype), tensor)
+    noise = torch.randn(tensor.shape, generator=own, dtype=torch.float32, device="cpu")
+    return torch.where(
+        finite, tensor + (noise.to(tensor.device) * spread * 0.5).to(tensor.dtype), tensor
+    )

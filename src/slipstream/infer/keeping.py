@@ -47,6 +47,17 @@ def modes_as_before(model: torch.nn.Module) -> Iterator[None]:
                 part.train(training)  # which may do more than note it
 
 
+@contextmanager
+def without_fast_path() -> Iterator[None]:
+    """Attention and encoder layers as they are written, not as one operator of torch."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def _flags() -> list[tuple[Any, str]]:
     return [
         (torch.backends.cudnn, "benchmark"),

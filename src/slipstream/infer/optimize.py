@@ -19,7 +19,7 @@ from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.optimized import INFERENCE_MODE, Optimized
 from slipstream.infer.search import Search, Task
-from slipstream.infer.subject import Subject, copied, expect_module
+from slipstream.infer.subject import Subject, copied, expect_module, in_evaluation
 from slipstream.rng import rng_as_before
 
 
@@ -53,7 +53,7 @@ def optimize_model(  # noqa: PLR0913  one flat option for each thing that a sear
     _check_without(without)
     until = time.monotonic() + budget_s
     with everything_as_before(model):
-        own = _copy_of(model).eval()  # a model may do more than switch, as merge weights
+        own = in_evaluation(_copy_of(model))  # a model may do more than switch, as merge weights
         batches = data or []
         if metric is not None:
             _try_metric(metric, own, batches[0])

@@ -29,7 +29,7 @@ from slipstream.infer.keeping import everything_as_before
 from slipstream.infer.leaves import tensors_of
 from slipstream.infer.optimized import INFERENCE_MODE, Optimized
 from slipstream.infer.quiet import first_line
-from slipstream.infer.subject import Subject, copied, expect_module
+from slipstream.infer.subject import Subject, copied, expect_module, in_evaluation
 
 FORMAT = 1
 _THREADS = re.compile("([1-9][0-9]*) threads?")
@@ -49,7 +49,9 @@ def save_optimized(found: Optimized, folder: Path | str) -> None:
         ) from None
     subject = found.subject
     with everything_as_before(subject.model):
-        asked = copied(subject.model).eval() if found.model is subject.model else found.model
+        asked = (
+            in_evaluation(copied(subject.model)) if found.model is subject.model else found.model
+        )
         answer = tensors_of(ask(asked, subject.inputs))
     device = subject.device
     tensors = {
@@ -96,7 +98,7 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
         inputs = _placed(stored["inputs"], device)
         calibration = [_placed(each, device) for each in stored["calibration"]]
         also = [_placed(each, device) for each in stored["also"]]
-        own = copied(model).eval()  # it may count its calls, and do more than switch
+        own = in_evaluation(copied(model))  # it may count its calls, and do more than switch
         subject = Subject(own, inputs, tuple(calibration))
         made_with, made_on = recipe.get("torch"), recipe.get("machine")
         if made_with != torch.__version__ or made_on != _here(subject)["machine"]:

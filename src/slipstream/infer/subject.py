@@ -62,6 +62,18 @@ def expect_module(model: Any) -> None:
         )
 
 
+def in_evaluation(model: torch.nn.Module) -> torch.nn.Module:
+    """The model itself, switched; a `train` of its own need not return it."""
+    model.eval()
+    return model
+
+
+def in_training(model: torch.nn.Module, mode: bool = True) -> torch.nn.Module:
+    """The model itself, switched."""
+    model.train(mode)
+    return model
+
+
 def copied(model: torch.nn.Module) -> torch.nn.Module:
     """A deep copy, without gradients."""
     try:

@@ -109,7 +109,16 @@ class Reference:
         if (differ := len(read) - same) > 0:
             verb = "differs" if differ == 1 else "differ"
             parts.append(f"{_count(differ, 'batch')} {verb} between runs of the script itself")
-        if (near := losses - exact - unread) > 0:
+        wild = sum(
+            reach is None and self._has_losses(at, fixed)
+            for at, reach in enumerate(self._reach[:losses])
+        )
+        if wild:
+            parts.append(
+                f"{_count(wild, 'loss')} could not be compared, as runs of the script"
+                " itself are too far apart"
+            )
+        if (near := losses - exact - unread - wild) > 0:
             are = "is" if near == 1 else "are"
             parts.append(
                 f"{_count(near, 'loss')} {are} no further from those of the script than"

@@ -1,13 +1,14 @@
-"""The process of a trial: `python -m slipstream.run.child SPEC`."""
+"""The process of a trial."""
 
 import json
+import os
 import random
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from slipstream.launch import Target, run_target
+from slipstream.launch import Target, end_as_the_script, run_target, wait_for_threads
 from slipstream.orphan import end_with_parent
 
 _PATIENCE_S = 300.0
@@ -17,11 +18,15 @@ def main() -> None:
     """Run what the file says, and leave what was seen beside it."""
     values = json.loads(Path(sys.argv[1]).read_text())
     end_with_parent(values["parent"])
+    if values["tmpdir"] is not None:
+        # The script may have its data there; tempfile's own folder is another.
+        os.environ["TMPDIR"] = values["tmpdir"]
     target = Target(
         values["target"]["name"], tuple(values["target"]["args"]), values["target"]["is_module"]
     )
     place = Path(values["place"])
     seed_all(values["seed"], values["shift"])
+    from slipstream.run.early import note_early
     from slipstream.run.launchers import refuse_to_start_ranks
     from slipstream.run.sandbox.enter import enter
     from slipstream.run.sandbox.quiet import silence
@@ -30,11 +35,13 @@ def main() -> None:
     silence()
     refuse_to_start_ranks(target)
     if values["diagnose"]:
+        note_early(place)
         _diagnose(target, values, place)
     else:
         _follow(target, values, place)
     if values["waits"]:
         _wait_for(place / "go")
+    end_as_the_script()
 
 
 def _wait_for(file: Path) -> None:
@@ -55,10 +62,10 @@ def seed_all(seed: int, shift: int = 0) -> None:
     if shift:
         own = torch.manual_seed
 
-        def shifted(given: int) -> Any:
-            return own(given + shift)
+        def shifted(seed: int) -> Any:
+            return own(seed + shift)
 
-        torch.manual_seed = shifted  # type: ignore[assignment]
+        torch.manual_seed = torch.random.manual_seed = shifted
 
 
 def _diagnose(target: Target, values: dict[str, Any], place: Path) -> None:
@@ -84,7 +91,9 @@ def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
         apply_all(values["fixes"], situation)
     follower = Follower(steps=values["steps"], seconds=values["seconds"])
     follower.start()
-    ran = run_target(target)
+    ran = run_target(
+        target, lambda ran: wait_for_threads(lambda: follower.steps, lambda: follower.has_ended)
+    )
     trace = follower.stop()
     # A script may catch the end of its window and leave as if it were its own.
     is_cut = follower.has_ended and ran.ended == "script"
@@ -97,7 +106,3 @@ def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
         }
         (place / "left.json").write_text(json.dumps(left))
     save_trace(trace, place / "trace.json")
-
-
-if __name__ == "__main__":
-    main()

@@ -28,6 +28,7 @@ _ACCUMULATED = 8  # backward passes before the first step of an optimizer: batch
 _BEFORE_STEP = 4  # times the window, for that step to come
 _BEHIND_STEP = 8  # batches at least, to see what it did
 _LOOKED_AT = 24  # losses of the real run
+_OTHER_TRAINING = 64  # steps in a row of another optimizer: the first one is not used any more
 _MOST_ENDS = 4000
 
 
@@ -57,7 +58,8 @@ class Follower:
         # Not held: workers of a loop that was left early end with its iterator.
         self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._iterator_count = 0
-        self._optimizer: int | None = None
+        self._optimizer: weakref.ref[Any] | None = None
+        self._steps_of_others = 0
         self._has_optimizer = False
         self._backwards = 0
         self._at_first_backward = 0  # steps
@@ -182,11 +184,16 @@ class Follower:
                 self._first_step_at = self.steps
         elif self._optimizer is None:
             # What was counted so far were batches.
-            self._optimizer = id(optimizer)
+            self._optimizer = weakref.ref(optimizer)
             self.trace.ends.clear()
             self.trace.pages.clear()
             self.steps = 0
-        if self._optimizer == id(optimizer):
+        elif self._optimizer() is not optimizer:
+            self._steps_of_others += 1
+            if self._optimizer() is None or self._steps_of_others > _OTHER_TRAINING:
+                self._optimizer = weakref.ref(optimizer)
+        if self._optimizer is not None and self._optimizer() is optimizer:
+            self._steps_of_others = 0
             self._count()
 
     def _count(self) -> None:

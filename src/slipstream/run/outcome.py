@@ -47,6 +47,7 @@ class Outcome:
     ceiling_per_s: float | None = None
     warnings: list[str] = field(default_factory=list)
     exit_code: int = 0
+    was_interrupted: bool = False
     next: str | None = None
     next_why: str = ""
     situation: Situation | None = None

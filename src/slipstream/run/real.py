@@ -6,7 +6,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from slipstream.doctor.capture import BACKWARD, OPTIMIZER
-from slipstream.launch import Target, run_target
+from slipstream.launch import Ran, Target, run_target, wait_for_threads
 from slipstream.run.apply import apply_all
 from slipstream.run.check import Difference, Reference
 from slipstream.run.child import seed_all
@@ -76,12 +76,15 @@ class _Real:
         self._undo = apply_all(tried.names, self._situation)
         follower = Follower(expected=self._expected(), at_difference=self._leave)
         follower.start()
-        ran = run_target(self._target, tells_interrupts=True)
+        ran = run_target(
+            self._target, lambda ran: _wait_for_threads(ran, follower), tells_interrupts=True
+        )
         follower.stop()
         self._take_away()
         self._note_idle()
         outcome = outcome_of(self._target, tried, self._situation)
         outcome.exit_code = ran.exit_code or int(self._failed_to_undo)
+        outcome.was_interrupted = ran.ended == "interrupted"
         outcome.steps, outcome.steps_per_s = follower.steps, follower.per_s
         self._hear_others(outcome)
         return outcome
@@ -134,6 +137,13 @@ class _Real:
             except Exception as error:  # such as a checkpoint that could not be written
                 self._tried.warnings.append(f"{name}: {error}")
                 self._failed_to_undo = True
+
+
+def _wait_for_threads(ran: Ran, follower: Follower) -> None:
+    """They train with the fixes. Whoever does not want to wait gets the table."""
+    if ran.ended in ("script", "error"):
+        with contextlib.suppress(KeyboardInterrupt):
+            wait_for_threads(lambda: follower.steps, lambda: False)
 
 
 def _differences(fixes: Sequence[FixOutcome], ranks: Ranks) -> list[str]:

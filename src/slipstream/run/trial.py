@@ -1,6 +1,7 @@
 """Runs a script for some steps in a process that is thrown away, with or without fixes."""
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 
 from slipstream.doctor.capture import Capture, load_capture
 from slipstream.launch import Target
+from slipstream.run.early import read_early
 from slipstream.run.ending import ending_in_order
 from slipstream.run.memory import keeping, not_keeping
 from slipstream.run.orphans import none_left
@@ -28,13 +30,20 @@ SECONDS = 15.0
 _PATIENCE_S = 300.0  # for a script to come to its steps
 _GRACE_S = 10.0  # for a process to end when all ranks have what they need, or one has failed
 _EVERY_S = 0.1
+# The current folder is no place for modules of ours, and of the script only where it has it itself.
+_START = (
+    "import sys; sys.path[:] = filter(None, sys.path); from slipstream.run.child import main; "
+    "main()"
+)
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class Trial:
     """One that is over. `trace` is None where it never came to an end; `said` is its last output,
     for a message. `over_at` is the time at which it was over by itself; None where we ended it.
-    `left` are fixes that left alone all that they came across, and why.
+    `left` are fixes that left alone all that they came across, and why; `early` are variables that
+    the script has set before it loaded torch.
     """
 
     trace: Trace | None
@@ -42,6 +51,7 @@ class Trial:
     said: str
     over_at: float | None = None
     left: dict[str, str] = field(default_factory=dict)
+    early: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def is_good(self) -> bool:
@@ -69,6 +79,7 @@ class Spec:
     place: str
     waits: bool  # for the file GO before it ends: other ranks may still need it
     parent: int  # a trial that nobody waits for must not go on
+    tmpdir: str | None  # of the user
 
 
 def try_out(
@@ -85,7 +96,7 @@ def try_out(
             known=None if known is None else str(known), steps=steps,
             # Ranks have to stop at the same step.
             seconds=SECONDS if ranks.world == 1 else None, place=place, waits=ranks.world > 1,
-            parent=os.getpid(),
+            parent=os.getpid(), tmpdir=os.environ.get("TMPDIR"),
         )  # fmt: skip
         Path(place, "spec.json").write_text(json.dumps(asdict(spec)))
         environment = keeping() if "kept-memory" in fixes else not_keeping()
@@ -101,6 +112,7 @@ def try_out(
             said,
             child.over_at,
             json.loads(left.read_text()) if left.exists() else {},
+            read_early(Path(place)),
         )
     return trial if ranks.world == 1 else _of_all(trial, ranks)
 
@@ -122,7 +134,9 @@ def _of_all(trial: Trial, ranks: Ranks) -> Trial:
     # The others waited for it until they were ended, or failed as it was gone.
     own = [(over_at, rank, said) for rank, over_at, said in bad if over_at is not None]
     told = [min(own)[1:]] if own else [(rank, said) for rank, _, said in bad]
-    return Trial(None, None, "\n".join(_with_rank(rank, said) for rank, said in told))
+    return Trial(
+        None, None, "\n".join(_with_rank(rank, said) for rank, said in told), early=trial.early
+    )
 
 
 def _with_rank(rank: int, said: str) -> str:
@@ -138,7 +152,7 @@ class _Child:
     def __init__(self, place: Path, environment: dict[str, str], ranks: Ranks) -> None:
         self._place, self._ranks = place, ranks
         self._environment = {**quieted(environment, place), "TMPDIR": str(place / "tmp")}
-        self._word = f"trial-{environment.get('MASTER_PORT')}"
+        self._word = f"trial-{next(_numbers)}"
         self._ends = self._patience_ends = time.monotonic() + _PATIENCE_S
         self.over_at: float | None = None
 
@@ -148,7 +162,7 @@ class _Child:
         output = self._place / "output.txt"
         with output.open("wb") as file, standard_input() as given:
             child = subprocess.Popen(
-                [sys.executable, "-m", "slipstream.run.child", str(self._place / "spec.json")],
+                [sys.executable, "-c", _START, str(self._place / "spec.json")],
                 stdin=given, stdout=file, stderr=subprocess.STDOUT,
                 env=self._environment, start_new_session=True,
             )  # fmt: skip

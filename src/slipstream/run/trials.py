@@ -12,6 +12,7 @@ from slipstream.errors import UsageError
 from slipstream.launch import Target
 from slipstream.run.check import Reference
 from slipstream.run.choose import Wish, choose
+from slipstream.run.early import take_over
 from slipstream.run.fix import Fix, Situation
 from slipstream.run.fixes import kept_memory
 from slipstream.run.numeric import DRAWS_OTHERS, prove
@@ -78,10 +79,10 @@ class Trials:
 
     def _diagnose(self) -> Situation:
         self._say("looking at the script …")
-        trial = try_out(
-            self._target, seed=self._tried.seed, diagnose=True, steps=_DIAGNOSED_STEPS,
-            ranks=self._ranks,
-        )  # fmt: skip
+        trial = self._look()
+        if self._any(bool(trial.early)):
+            take_over(trial.early)
+            trial = self._look()
         if not trial.is_good or trial.capture is None:
             raise TrialFailed(
                 f"{self._target} did not get through its first steps in a trial, so there is"
@@ -94,6 +95,12 @@ class Trials:
             steps = min(STEPS, max(_FEWEST_STEPS, int(SECONDS / step_s)))
             self._steps = self._ranks.first(steps)
         return situation
+
+    def _look(self) -> Trial:
+        return try_out(
+            self._target, seed=self._tried.seed, diagnose=True, steps=_DIAGNOSED_STEPS,
+            ranks=self._ranks,
+        )  # fmt: skip
 
     def _choose(self, situation: Situation) -> list[Fix]:
         """Those that all ranks take."""

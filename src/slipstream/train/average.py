@@ -17,7 +17,8 @@ class Average:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self._followed = model
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        self.model = copy.deepcopy(model).requires_grad_(False)
+        self.model.eval()
         gather_weights(self.model)
         pairs: list[tuple[torch.Tensor, torch.Tensor]]
         pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))

@@ -63,7 +63,7 @@ def _preparation(choices: Choices, device: str) -> list[str]:
     if choices.precision == "fp16":
         lines.append(f'scaler = torch.amp.GradScaler("{device}")')
     if choices.ema is not None:
-        lines.append("average = copy.deepcopy(model).eval().requires_grad_(False)")
+        lines += ["average = copy.deepcopy(model).requires_grad_(False)", "average.eval()"]
     return lines
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from slipstream.doctor.record.sampler import Sampler
 from slipstream.doctor.record.stages import StageLog
 from slipstream.doctor.record.trace import Trace
-from slipstream.launch import WindowEnded
+from slipstream.launch import WindowEnded, is_waited_for
 from slipstream.tracebacks import hide_own_frames
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ class ThreadHooks:
         if self._loops is self._own:
             if self._session.has_begun:
                 return False
-            return any(map(_is_waited_for, threading.enumerate()))
-        return _is_waited_for(self._loops)
+            return any(map(is_waited_for, threading.enumerate()))
+        return is_waited_for(self._loops)
 
     def _watch(self) -> None:
         """Until the script has stood still at one place for long, using no processor."""
@@ -166,12 +166,3 @@ def _started_thread() -> threading.Thread | None:
         if thread.ident == here:
             return None if isinstance(thread, threading._DummyThread) else thread
     return None
-
-
-def _is_waited_for(thread: threading.Thread) -> bool:
-    """Whether Python would wait for it before it exits."""
-    if thread.daemon or not thread.is_alive() or thread is threading.main_thread():
-        return False
-    frame = sys._current_frames().get(thread.ident or 0)
-    # A pool's thread without work is told to go.
-    return frame is None or frame.f_globals.get("__name__") != "concurrent.futures.thread"

@@ -11,7 +11,7 @@ from torch.nn import functional
 from slipstream.errors import UsageError
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import modes_as_before
-from slipstream.rng import seed_torch
+from slipstream.rng import rng_as_before, seed_torch
 
 Batch = tuple[Any, Any]
 
@@ -49,9 +49,13 @@ def distill(
         _results_of(teacher, list(pairs.values())) as shown,
     ):
         for inputs, targets in batches:
+            own.clear()
+            shown.clear()
             with torch.no_grad():
                 right = inputs_of(inputs)(teacher)
             answers = inputs_of(inputs)(student)
+            _expect_called(student, pairs, own)
+            _expect_called(teacher, pairs.values(), shown)
             if maps is None:
                 maps = _maps_between(pairs, own, shown)
                 optimizers += [torch.optim.Adam(each.parameters()) for each in _learning(maps)]
@@ -98,7 +102,7 @@ class _Map(nn.Module):
     def __init__(self, dimension: int, width: int, width_shown: int) -> None:
         super().__init__()
         self.dimension = dimension
-        with torch.random.fork_rng(devices=[]):
+        with rng_as_before():
             seed_torch(0)
             self.linear = nn.Linear(width, width_shown)
 
@@ -141,6 +145,15 @@ def _step(loss: torch.Tensor, optimizers: Iterable[torch.optim.Optimizer]) -> No
     loss.backward()  # type: ignore[no-untyped-call]
     for each in optimizers:
         each.step()
+
+
+def _expect_called(model: nn.Module, names: Iterable[str], results: Mapping[str, Any]) -> None:
+    for name in names:
+        if name not in results:
+            raise UsageError(
+                f"features names {name!r}, which {type(model).__name__} does not call for this "
+                "batch: it has no result. Name a layer that is called each time."
+            )
 
 
 @contextmanager

@@ -7,8 +7,14 @@ from torch import nn
 
 from slipstream.infer.inputs import Inputs
 
-_PRODUCTS = ("linear", "addmm", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose2d")
-_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
+_PRODUCTS = (
+    "linear", "addmm", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "lstm", "gru",
+)  # fmt: skip
+_LAYERS = (
+    nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d,
+    nn.ConvTranspose3d, nn.LSTM, nn.GRU,
+)  # fmt: skip
 
 
 def output_layers(model: nn.Module, inputs: Inputs) -> list[str]:
@@ -37,7 +43,7 @@ def _in_graph(model: nn.Module, inputs: Inputs) -> list[str]:
             found.setdefault(named[0].rpartition(".")[0])
         else:
             ahead += node.all_input_nodes
-    return list(found)
+    return [name for name in found if name]  # a weight of the model itself is no layer
 
 
 def _name_of(node: Any) -> str:

@@ -13,6 +13,7 @@ from slipstream.errors import UsageError
 from slipstream.infer.compress.heads import output_layers
 from slipstream.infer.inputs import Inputs
 from slipstream.infer.leaves import tensors_of
+from slipstream.infer.subject import in_evaluation, in_training
 
 
 def check_torch_pruning() -> None:
@@ -34,7 +35,7 @@ def pruned(
     """
     torch_pruning: Any = import_module("torch_pruning")
     made = copy.deepcopy(model)
-    kept = [*output_layers(made.eval(), inputs), *ignored]
+    kept = [*output_layers(in_evaluation(made), inputs), *ignored]
     learns = {name: each.requires_grad for name, each in made.named_parameters()}
     for parameter in made.parameters():
         parameter.grad = None
@@ -55,7 +56,7 @@ def pruned(
     for name, parameter in made.named_parameters():
         parameter.requires_grad_(learns.get(name, True))
         parameter.grad = None
-    return made.train()
+    return in_training(made)
 
 
 def _tied(model: nn.Module) -> list[list[str]]:

@@ -13,12 +13,13 @@ from slipstream.errors import UsageError
 from slipstream.infer.compress.prune import check_torch_pruning, pruned
 from slipstream.infer.compress.result import Compressed, CompressedRow, score_of
 from slipstream.infer.compress.timed import timed
+from slipstream.infer.flops import FORMULAS
 from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.metric import FEWEST, Drop, Metric, drop_of, judge, scores_of, too_few
 from slipstream.infer.gates.reference import Reference, reference_of
 from slipstream.infer.inputs import inputs_of
-from slipstream.infer.keeping import everything_as_before
-from slipstream.infer.subject import Subject, expect_module
+from slipstream.infer.keeping import everything_as_before, without_fast_path
+from slipstream.infer.subject import Subject, expect_module, in_evaluation, in_training
 
 _DO = "Name the layers that cannot be narrower in ignored."
 
@@ -52,7 +53,9 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
     after = CompressedRow(f"{ratio:.0%} pruned", "failed")
     found = Compressed(model, None, [before, after])
     with everything_as_before(model):
-        own = copy.deepcopy(model).eval()  # a model may change with its calls; this one can learn
+        own = in_evaluation(
+            copy.deepcopy(model)
+        )  # a model may change with its calls; this one can learn
         subject = Subject(own, inputs)
         reference = reference_of(subject)
         _count(before, own, subject)
@@ -60,12 +63,12 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
         before.score = score_of(scores)
         made, after.why = _pruned(subject, reference, ratio, multiple, ignored)
         if made is not None and len(scores) < FEWEST:
-            _count(after, made.eval(), subject)
+            _count(after, in_evaluation(made), subject)
             after.state = "rejected"
             after.why = f"{too_few(len(scores))}, so it was not trained"
         elif made is not None:
             train_fn(made)
-            found.pruned = made.eval()
+            found.pruned = in_evaluation(made)
             _count(after, made, subject)
             after_scores = scores_of(made, metric, data)
             after.score = score_of(after_scores)
@@ -88,10 +91,10 @@ def _pruned(
             f"no layer has channels to give: {multiple} or more of them have to be left, and what "
             "makes the results stays"
         )
-    why = contract(made.eval(), reference)
+    why = contract(in_evaluation(made), reference)
     if why is not None:
         return None, f"{why}. {_DO}"
-    return made.train(), ""
+    return in_training(made), ""
 
 
 def _compare(
@@ -117,13 +120,9 @@ def _compare(
 
 def _count(row: CompressedRow, model: nn.Module, subject: Subject) -> None:
     row.parameters = _parameters(model)
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # its operators are not counted
-    try:
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            subject.inputs.copy()(model)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    counter = FlopCounterMode(display=False, custom_mapping=FORMULAS)
+    with torch.no_grad(), without_fast_path(), counter:
+        subject.inputs.copy()(model)
     row.macs = counter.get_total_flops() // 2
 
 

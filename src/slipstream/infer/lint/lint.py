@@ -3,14 +3,14 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from slipstream.errors import UsageError
 from slipstream.infer.inputs import Inputs, inputs_of
-from slipstream.infer.keeping import everything_as_before
+from slipstream.infer.keeping import everything_as_before, without_fast_path
 from slipstream.infer.lint import parameters
 from slipstream.infer.lint.case import Seen
 from slipstream.infer.lint.compare import compare
@@ -19,7 +19,7 @@ from slipstream.infer.lint.known import LAYER_RULES, RULES
 from slipstream.infer.lint.trace import Trace, trace
 from slipstream.infer.lint.where import device_words, input_words, source_of
 from slipstream.infer.lint.whole import time_whole
-from slipstream.infer.subject import Subject, copied, expect_module
+from slipstream.infer.subject import Subject, copied, expect_module, in_evaluation
 
 _MANY_CALLS = 10
 
@@ -48,10 +48,13 @@ def lint_model(
     until = started + seconds
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
     tell = tell or (lambda words: None)
-    with everything_as_before(model), _eagerly():
-        inputs = inputs_of(example_inputs).copy()
+    inputs = inputs_of(example_inputs)
+    device = Subject(model, inputs).device
+    on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with everything_as_before(model), _eagerly(), on_device:
+        inputs = inputs.copy()
         tell("recording a call")
-        made = copied(model).eval()
+        made = in_evaluation(copied(model))
         graph = _recorded(made, inputs, until)
         tell("parameters")
         checked = _parameters(model, inputs, ignore, until)
@@ -112,22 +115,19 @@ def _recorded(model: torch.nn.Module, inputs: Inputs, until: float) -> Trace:
             f"{type(error).__name__}: {_first_line(error)}"
         ) from None
     call_s = time.monotonic() - started
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # nested tensors cannot be recorded
     try:
-        graph = trace(model, inputs)
-        if time.monotonic() + _MANY_CALLS * call_s < until:
-            again = trace(model, inputs)
-            if len(again.ops) == len(graph.ops):
-                for op, other in zip(graph.ops, again.ops, strict=True):
-                    op.seconds = min(op.seconds, other.seconds)
+        with without_fast_path():  # nested tensors cannot be recorded
+            graph = trace(model, inputs)
+            if time.monotonic() + _MANY_CALLS * call_s < until:
+                again = trace(model, inputs)
+                if len(again.ops) == len(graph.ops):
+                    for op, other in zip(graph.ops, again.ops, strict=True):
+                        op.seconds = min(op.seconds, other.seconds)
     except Exception as error:
         raise UsageError(
             f"{type(model).__name__} can be called, but not while its operators are recorded: "
             f"{type(error).__name__}: {_first_line(error)}"
         ) from None
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
     return graph
 
 

@@ -8,7 +8,7 @@ import torch
 from slipstream.infer.inputs import Inputs
 from slipstream.infer.leaves import tensors_of
 from slipstream.infer.lint.finding import Checked, Row
-from slipstream.infer.subject import copied
+from slipstream.infer.subject import copied, in_training
 
 UNUSED = "unused-parameters"
 FROZEN = "never-updated-parameters"
@@ -73,7 +73,7 @@ def frozen_parameters(model: torch.nn.Module) -> Checked:
 
 
 def _reached(model: torch.nn.Module, inputs: Inputs, training: bool) -> set[str]:
-    made = copied(model).train(training)
+    made = in_training(copied(model), training)
     for own, theirs in zip(made.parameters(), model.parameters(), strict=True):
         own.requires_grad_(theirs.requires_grad)
     with torch.enable_grad():

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from slipstream.infer.flops import FORMULAS
 from slipstream.infer.inputs import Inputs
 from slipstream.infer.leaves import tensors_of
 from slipstream.infer.lint.layer import Layer, convolution_layer, linear_layer
@@ -31,6 +32,7 @@ _COPIES = {"copy", "clone", "_to_copy", "cat", "stack", "contiguous"}
 _VIEWS = {"_unsafe_view", "_reshape_alias", "detach", "alias", "lift_fresh"}
 _PRODUCTS = {"addmm": 1, "mm": 0, "bmm": 0, "linear": 0}  # where the rows stand
 _PARAMETER = -1
+_FLOPS = {**flop_registry, **FORMULAS}
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Source:
 class Op:
     """One operator that ran. `sources` are its inputs without parameters; views are looked
     through. `numel` is that of its first result, `seconds` are those of one recorded run,
-    `from_input` means that nothing but element-wise operators came between.
+    `from_input` means that nothing but element-wise operators came between. `dims` are those of
+    its first input.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Op:
     seconds: float = 0.0
     flops: int = 0
     from_input: bool = False
+    dims: int = 0
 
 
 @dataclass
@@ -165,7 +169,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.clocks.append((op, elapsed()))
         results = tensors_of(made)
         op.numel = results[0].numel() if results else 0
-        if count := flop_registry.get(func._overloadpacket):
+        if all(tensor.layout is torch.strided for tensor in given) and (
+            count := _FLOPS.get(func._overloadpacket)
+        ):
             op.flops = int(count(*args, **kwargs, out_val=made))
         for tensor in results:
             self.origins[tensor] = len(self.trace.ops)
@@ -180,6 +186,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _op(self, func: Any, name: str, given: list[torch.Tensor], args: Any, kwargs: Any) -> Op:
         op = Op(name, "other", self.modules[-1] if self.modules else "", self._sources(given))
+        op.dims = given[0].dim() if given else 0
         if name == "convolution":
             op.kind, op.layer = "layer", convolution_layer(args)
         elif name in _PRODUCTS and (layer := self._linear(name, args)):
@@ -198,7 +205,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _linear(self, name: str, args: Any) -> Layer | None:
         """A product with a matrix; one of many matrices with many others is attention's."""
         rows, weight = args[_PRODUCTS[name]], args[_PRODUCTS[name] + 1]
-        if not rows.numel():
+        if not rows.numel() or any(one.layout is not torch.strided for one in (rows, weight)):
             return None
         if name == "bmm" and (self.origins.get(weight) != _PARAMETER or weight.stride(0) != 0):
             return None

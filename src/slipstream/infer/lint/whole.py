@@ -8,6 +8,7 @@ from statistics import median
 import torch
 
 from slipstream.infer.lint import element_wise, launching
+from slipstream.infer.lint.fast_path import takes_fast_path
 from slipstream.infer.lint.finding import Checked
 from slipstream.infer.lint.trace import Trace
 from slipstream.infer.subject import Subject
@@ -15,6 +16,10 @@ from slipstream.timing import Call, time_in_turns
 
 _PART = 0.25  # of the time that is left
 _SHORT_S = 1.0
+_FUSED = (
+    "torch computes attention or whole encoder layers as one operator each here, which a recording "
+    "does not see"
+)
 _LEAST_CALLS = 8  # that timing in turns makes, however long they take
 
 
@@ -34,6 +39,7 @@ def time_whole(subject: Subject, trace: Trace, until: float, ignore: Sequence[st
     """
     left = until - time.monotonic()
     once_s = _once(subject)
+    fused = takes_fast_path(subject)
     if once_s * _LEAST_CALLS > left / 2:
         why = f"a call takes {once_s:.1f} s: there was no time to time it in turns"
         shares = [Checked(rule, "unmeasured", why) for rule in (element_wise.RULE, launching.RULE)]
@@ -48,11 +54,14 @@ def time_whole(subject: Subject, trace: Trace, until: float, ignore: Sequence[st
         seconds = min(seconds, _SHORT_S)
     taken = time_in_turns(calls, seconds=seconds, wait=subject.wait())
     launch = launching.launch_share(trace, taken)
-    if why_not:
-        launch = Checked(launching.RULE, "unmeasured", why_not)
+    share = element_wise.element_wise_share(parts, taken)
+    if fused:
+        share = Checked(element_wise.RULE, "unmeasured", _FUSED)
+    if fused or why_not:
+        launch = Checked(launching.RULE, "unmeasured", why_not or _FUSED)
     return Whole(
         1e3 * median(taken["model"]),
-        [element_wise.element_wise_share(parts, taken), launch],
+        [share, launch],
         {kind: median(taken[kind]) for kind in tiny},
     )
 

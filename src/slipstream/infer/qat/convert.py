@@ -12,6 +12,7 @@ from slipstream.infer.qat.layer import LAYERS, QatLayer
 from slipstream.infer.qat.parts import bytes_of, replaced
 from slipstream.infer.qat.ranges import ActivationRange
 from slipstream.infer.qat.report import Line, Report
+from slipstream.infer.subject import in_evaluation
 
 
 @dataclass
@@ -42,18 +43,19 @@ def convert_qat(model: nn.Module, *, integers: bool = True) -> Converted:
     >>> [line.weights for line in convert_qat(trained).report.lines]
     ['float', '4 bit', 'float']
     """
-    made = copy.deepcopy(model).eval()
+    made = in_evaluation(copy.deepcopy(model))
     for parameter in made.parameters():
         parameter.requires_grad_(False)
         parameter.grad = None
     before = bytes_of(made) - _bytes_of_ranges(made)
     lines = []
+    inner = {id(part.layer) for part in made.modules() if isinstance(part, QatLayer)}
     for name, part in list(made.named_modules()):
         if isinstance(part, QatLayer):
             layer, line = _converted(name, part, integers)
             made = replaced(made, part, layer)
             lines.append(line)
-        elif type(part) in LAYERS and not name.endswith(".layer"):
+        elif type(part) in LAYERS and id(part) not in inner:
             size = bytes_of(part)
             lines.append(Line(name, "float", "float", "float", "as it was", size, size))
     if all(line.weights == "float" for line in lines):

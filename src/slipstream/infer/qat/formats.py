@@ -37,7 +37,8 @@ class Format:
             step = weight.abs().amax(inner, keepdim=True) / self.top
         else:
             step = weight.square().mean(inner, keepdim=True).sqrt() * self.per_rms
-        return step.clamp(min=_SMALLEST_STEP)
+        known = torch.finfo(weight.dtype)
+        return step.clamp(min=max(_SMALLEST_STEP, known.tiny * known.eps))
 
     def codes_of(self, weight: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """Whole numbers, as floating-point."""

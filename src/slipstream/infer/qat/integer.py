@@ -125,8 +125,8 @@ def _inputs_on_steps(made: IntegerLayer) -> torch.Tensor:
     else:
         sides = zip(layer.kernel_size, layer.dilation, strict=True)
         shape = (2, layer.in_channels, *(dilation * (kernel - 1) + 4 for kernel, dilation in sides))
-    own = torch.Generator().manual_seed(0)
-    steps = torch.randint(0, made.activation_top + 1, shape, generator=own)
+    own = torch.Generator("cpu").manual_seed(0)
+    steps = torch.randint(0, made.activation_top + 1, shape, generator=own, device="cpu")
     return (steps - made.activation_zero) * made.activation_step
 
 

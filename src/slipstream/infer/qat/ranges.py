@@ -23,8 +23,8 @@ class ActivationRange(nn.Module):
     def __init__(self, bits: int) -> None:
         super().__init__()
         self.bits = bits
-        self.register_buffer("low", torch.zeros(()))
-        self.register_buffer("high", torch.zeros(()))
+        self.register_buffer("low", torch.zeros((), dtype=torch.float32))
+        self.register_buffer("high", torch.zeros((), dtype=torch.float32))
 
     @property
     def top(self) -> int:
@@ -41,17 +41,17 @@ class ActivationRange(nn.Module):
 
     def step_and_zero(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The size of a step, and which step is zero."""
-        return _step_and_zero(self.low, self.high, self.top)
+        return _step_and_zero(self.low.float(), self.high.float(), self.top)
 
     def _follow(self, x: torch.Tensor) -> None:
         low, high = _bounds(x.float())
         if self.bits < 8:
             low, high = _drawn_in(x.float(), low, high, self.top)
         # The first batch is taken as it is, and one that overflows is passed over.
-        momentum = torch.where(self.high > self.low, _MOMENTUM, 1.0)
+        momentum = torch.where(self.high > self.low, _MOMENTUM, 1.0).float()
         is_finite = torch.isfinite(low) & torch.isfinite(high)
         for bound, seen in ((self.low, low), (self.high, high)):
-            bound.copy_(torch.where(is_finite, torch.lerp(bound, seen, momentum), bound))
+            bound.copy_(torch.where(is_finite, torch.lerp(bound.float(), seen, momentum), bound))
 
 
 def _bounds(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,5 +75,5 @@ def _drawn_in(
         step, zero = _step_and_zero(low * share, high * share, top)
         cut = torch.fake_quantize_per_tensor_affine(seen, step, zero, 0, top)
         errors.append((cut - seen).square().mean())
-    best = torch.tensor(_SHARES, device=x.device)[torch.stack(errors).argmin()]
+    best = torch.tensor(_SHARES, dtype=x.dtype, device=x.device)[torch.stack(errors).argmin()]
     return low * best, high * best

@@ -76,7 +76,7 @@ def zero_grad(space: Workspace, situation: Situation) -> Changes:
 
 def _chooses_parameters(space: Workspace) -> bool:
     """Whether a parameter may stop learning later than anybody has looked."""
-    files = space.main().path.parent.glob("*.py")
+    files = [file for file in space.main().path.parent.glob("*.py") if file.is_file()]
     return any(_CHOICE.search(file.read_text(errors="replace")) for file in files)
 
 

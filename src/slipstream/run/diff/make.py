@@ -70,6 +70,8 @@ def make_patch(
                 reason = "nothing to change was found"
             except NoEdit as error:
                 reason = str(error)
+            except Exception as error:  # whatever a source is that nobody thought of
+                reason = f"{type(error).__name__}: {error}"
         if name in NOT_HERE:
             patch.left_out[name] = reason
             continue

@@ -24,7 +24,8 @@ def names_of(source: Source) -> dict[str, Any]:
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level):
             scope.update(_imported(node))
         elif isinstance(node, ast.FunctionDef) and not node.decorator_list:
-            scope[node.name] = FunctionType(functions[node.name], scope)
+            if node.name in functions:  # one with type parameters is inside of another
+                scope[node.name] = FunctionType(functions[node.name], scope)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             layer = _layer(node.value.func, scope)
             if layer is not None and isinstance(node.targets[0], ast.Name):

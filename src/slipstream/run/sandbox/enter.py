@@ -1,9 +1,10 @@
 """Goes into a sandbox: there is no way back, a trial is thrown away."""
 
+import os
 import tempfile
 from pathlib import Path
 
-from slipstream.run.sandbox import databases, processes, torch_files
+from slipstream.run.sandbox import databases, processes, shared_memory, torch_files
 from slipstream.run.sandbox.files import Files
 from slipstream.run.sandbox.held import replace_all
 from slipstream.run.sandbox.layers import Layers
@@ -18,9 +19,11 @@ def enter(folder: str | Path) -> None:
     temporary = folder.parent / "tmp"
     temporary.mkdir(exist_ok=True)
     tempfile.tempdir = str(temporary)  # whatever the script says: sockets there are not mapped
+    files = Files(layers).wrapped()
     replace_all(
         {
-            **Files(layers).wrapped(),
+            **files,
+            **shared_memory.wrapped(files[os.open], files[os.unlink]),
             **torch_files.wrapped(layers),
             **databases.wrapped(layers),
             **processes.wrapped(folder),

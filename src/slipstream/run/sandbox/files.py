@@ -218,7 +218,7 @@ class Files:
             if wrong:
                 raise OSError(wrong, os.strerror(wrong), src, None, dst)
             if not source.is_open:
-                layers.bring(source, whole=True)
+                layers.bring_whole(source)
             with _AsGiven(src, dst):
                 original(self._target(source), self._new(target))
             self._let_go(source)

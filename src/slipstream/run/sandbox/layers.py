@@ -115,6 +115,19 @@ class Layers:
         if above.own is None and above.is_folder:
             plain.make_folders(self.mapped(folder))
 
+    def bring_whole(self, found: Found) -> None:
+        """Have a file or a folder with all that is below as the trial's own."""
+        if found.is_folder:
+            plain.check_room(found.path, self._old_bytes(found), self._folder)
+        self.bring(found, whole=True)
+
+    def _old_bytes(self, found: Found) -> int:
+        if found.old is None:
+            return 0
+        if not stat.S_ISDIR(found.old.st_mode):
+            return found.old.st_size
+        return sum(self._old_bytes(self._at(f"{found.path}/{name}")) for name in self.names(found))
+
     def bring(self, found: Found, *, whole: bool = False) -> None:
         """Have what is old as the trial's own; `whole`: with all that is below."""
         self.make_place(found.path)

@@ -11,7 +11,7 @@ import threading
 from typing import BinaryIO
 
 _FICLONE = 0x40049409  # of Linux
-_MOST_COPIED, _ALWAYS_COPIED = 4 << 30, 1 << 26  # bytes
+_MOST_COPIED = 4 << 30  # bytes
 
 chmod = os.chmod
 close = os.close
@@ -26,6 +26,7 @@ read_at = os.pread
 readlink = os.readlink
 scandir = os.scandir
 stat = os.stat
+statvfs = os.statvfs
 symlink = os.symlink
 unlink = os.unlink
 utime = os.utime
@@ -59,7 +60,7 @@ def copy_file(source: str, target: str, part: str) -> None:
     try:
         with open_file(source, "rb") as old, open_file(part, "wb") as new:
             if not _clone(old, new):
-                _check_room(source, found.st_size, new)
+                check_room(source, found.st_size, new.fileno())
                 shutil.copyfileobj(old, new, 2**20)
         chmod(part, found.st_mode & 0o7777)
         utime(part, ns=(found.st_atime_ns, found.st_mtime_ns))
@@ -79,14 +80,16 @@ def _clone(old: BinaryIO, new: BinaryIO) -> bool:
     return True
 
 
-def _check_room(source: str, size: int, new: BinaryIO) -> None:
-    found = os.fstatvfs(new.fileno())
-    room = found.f_bavail * found.f_frsize or _MOST_COPIED  # not all file systems know
-    if size > max(_ALWAYS_COPIED, min(_MOST_COPIED, room // 2)):
+def check_room(source: str, size: int, place: str | int) -> None:
+    """For a copy of so many bytes. Raises `OSError`."""
+    found = statvfs(place)
+    # Not all file systems know.
+    room = found.f_bavail * found.f_frsize if found.f_blocks else 2 * _MOST_COPIED
+    if size > min(_MOST_COPIED, room // 2):
         raise OSError(
             errno.EFBIG,
-            f"the script writes to this file of {size / 1e9:.1f} GB, or moves it, and a trial would"
-            " have to make a copy",
+            f"the script writes to these {size / 1e9:.1f} GB, or moves them, and a trial would have"
+            " to make a copy",
             source,
         )
 

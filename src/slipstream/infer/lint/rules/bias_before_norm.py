@@ -16,6 +16,8 @@ def _find(seen: Seen) -> list[Case]:
         layer = ops[source.index].layer
         if layer is None or not layer.has_bias or source.numel != ops[source.index].numel:
             continue
+        if layer.kind == "linear" and op.dims != 2:
+            continue  # the norm's channels may be another dimension than the bias has
         if consumers[source.index] == [index]:
             found.append(ops[source.index])
     return [
