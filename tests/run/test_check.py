@@ -1,5 +1,7 @@
 """What a fixed run is compared with: one run of the script, or several that differ."""
 
+import math
+
 import pytest
 from torch.utils.data import DataLoader
 
@@ -151,3 +153,10 @@ def test_a_run_tells_the_first_difference_while_it_goes_on(
     assert when == 3
     assert difference.what.startswith("batch 4")
     assert follower.trace.batches == seen.batches  # it went on following
+
+
+def test_losses_beside_which_the_script_itself_is_wild_are_not_called_near() -> None:
+    runs = (trace("ab", [1.0, 2.0]), trace("ab", [1.0, math.inf]))
+    said = Reference(runs).compared(trace("ab", [1.0, 5.0]))
+    assert "2 losses could not be compared, as runs of the script itself are too far apart" in said
+    assert "no further" not in said

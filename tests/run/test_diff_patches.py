@@ -11,6 +11,7 @@ import pytest
 
 from slipstream.doctor.capture import Call, Capture, Loader
 from slipstream.launch import Target
+from slipstream.run.diff import make
 from slipstream.run.diff.make import Patch, make_patch
 from slipstream.run.diff.unified import base_of, unified
 from slipstream.run.diff.workspace import Workspace
@@ -207,6 +208,28 @@ def test_a_function_that_may_copy_back_is_left_alone(tmp_path: Path, is_trained:
     situation = known(calls=[Call(0, "Tensor.to", "train.py:2", facts={"blocking": 40})])
     patch = patch_of(tmp_path, ["non-blocking-copies"], situation, script)
     assert ("non_blocking=True" in text_of(patch, tmp_path)) == is_trained
+
+
+def test_files_that_cannot_be_read_are_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / ".#train.py").symlink_to("nobody@nowhere.1")
+    (tmp_path / "folder.py").mkdir()
+    situation = known(
+        calls=[call("zero_grad(set_to_none=False)", "zero_grad")], optimizers=[optimizer()]
+    )
+    assert "+        optimizer.zero_grad()\n" in text_of(
+        patch_of(tmp_path, ["zero-grad"], situation), tmp_path
+    )
+
+
+def test_a_change_that_fails_is_left_to_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise ZeroDivisionError("unforeseen")
+
+    monkeypatch.setitem(make.REWRITERS, "zero-grad", fail)
+    patch = patch_of(tmp_path, ["zero-grad"], known())
+    assert "ZeroDivisionError: unforeseen" in patch.forms["zero-grad"]
 
 
 def test_threads_of_workers_are_left_alone(tmp_path: Path) -> None:

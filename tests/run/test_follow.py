@@ -336,3 +336,35 @@ def test_an_optimizer_that_asks_often_makes_steps_all_the_same() -> None:
     trace = follower.stop()
     assert follower.steps == len(trace.ends) == 48
     assert len(trace.losses) > 100
+
+
+def train(steps: int) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(steps):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+
+def test_trainings_one_after_the_other_are_all_counted() -> None:
+    follower = Follower()
+    follower.start()
+    for _ in range(5):
+        train(20)
+    follower.stop()
+    assert follower.steps == 100
+
+
+def test_of_two_optimizers_the_first_is_counted() -> None:
+    follower = Follower()
+    follower.start()
+    first, second = (torch.optim.SGD([torch.ones(2, requires_grad=True)], 0.1) for _ in range(2))
+    for _ in range(30):
+        first.step()
+        for _ in range(5):
+            second.step()
+    assert follower.steps == 30
+    for _ in range(100):  # alone, and the first one is still there
+        second.step()
+    follower.stop()
+    assert follower.steps == 30 + 100 - 64 + 5

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
@@ -296,8 +297,32 @@ def test_a_file_that_is_too_large_to_copy_is_named(home: Path, clones: bool) -> 
     if clones:
         assert opened == "open"
     else:
-        assert "the script writes to this file of 0.1 GB, or moves it" in opened
+        assert "the script writes to these 0.1 GB, or moves them" in opened
         assert read == "b'\\x00'"
+
+
+def test_a_folder_that_is_too_large_to_move_is_named(home: Path) -> None:
+    (home / "many").mkdir()
+    for number in range(3):
+        (home / "many" / f"{number}.bin").write_bytes(bytes(20_000_000))
+    said = in_trial(
+        home,
+        """
+        try:
+            os.rename("many", "old")
+        except OSError as error:
+            print(error)
+        print(sorted(os.listdir("many")), os.path.exists("old"))
+        os.rename("data", "old")
+        """,
+        first="""
+        from slipstream.run.sandbox import plain
+        plain._MOST_COPIED = 50_000_000
+        """,
+    )
+    refused, listed = said.splitlines()
+    assert "the script writes to these 0.1 GB, or moves them" in refused
+    assert listed == "['0.bin', '1.bin', '2.bin'] False"
 
 
 def test_folders_that_are_open_are_mapped(home: Path) -> None:
@@ -351,6 +376,33 @@ def test_shared_memory_is_mapped_and_works(home: Path) -> None:
     finally:
         kept.unlink()
     assert said.splitlines() == ["the user's", "False mine True", "[1, 2] 7", "[1.0, 1.0, 1.0]"]
+
+
+def test_named_shared_memory_is_the_trials_own(home: Path) -> None:
+    """Of the user, too: it is read as it was, and neither written nor removed."""
+    name = f"slipstream-named-{os.getpid()}"
+    users = SharedMemory(name=name, create=True, size=16)
+    users.buf[0] = 7
+    try:
+        said = in_trial(
+            home,
+            f"""
+            from multiprocessing.shared_memory import SharedMemory
+            users = SharedMemory(name="{name}")
+            print(users.buf[0])
+            users.buf[0] = 8
+            again = SharedMemory(name="{name}")
+            print(again.buf[0])
+            new = SharedMemory(name="{name}-new", create=True, size=16)
+            """,
+        )
+        assert said.splitlines() == ["7", "8"]
+        assert users.buf[0] == 7
+        assert Path(f"/dev/shm/{name}").exists()
+        assert not Path(f"/dev/shm/{name}-new").exists()
+    finally:
+        users.close()
+        users.unlink()
 
 
 DATABASES = {

@@ -1,6 +1,7 @@
 """`slipstream run` from end to end: what is applied, what is undone, and what the script sees."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -289,6 +290,6 @@ sys.exit(7)
 
 def test_an_interrupt_has_its_traceback(tmp_path: Path) -> None:
     done, _ = run(tmp_path, script=_SCRIPT.replace("sys.exit(3)", "raise KeyboardInterrupt"))
-    assert done.returncode == 130
+    assert done.returncode == -signal.SIGINT
     assert f'File "{tmp_path}/train.py", line 19, in <module>\n    raise Keyb' in done.stderr
     assert "\nKeyboardInterrupt" in done.stderr
