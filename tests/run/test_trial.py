@@ -19,7 +19,7 @@ from slipstream.run import trial
 from slipstream.run.choose import Wish
 from slipstream.run.ending import ending_in_order
 from slipstream.run.launch import run
-from slipstream.run.trial import Spec, try_out
+from slipstream.run.trial import START, Spec, try_out
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -88,7 +88,7 @@ def _trial_of(process: "subprocess.Popen[bytes]") -> psutil.Process:
     ends = time.monotonic() + 60
     while time.monotonic() < ends:
         for child in psutil.Process(process.pid).children():
-            if "slipstream.run.child" in child.cmdline():
+            if "slipstream.run.child" in " ".join(child.cmdline()):
                 return child
         time.sleep(0.1)
     raise AssertionError("no trial was started")
@@ -102,13 +102,13 @@ def test_a_trial_does_not_begin_without_the_one_who_waits_for_it(tmp_path: Path)
     gone.wait()
     spec = Spec(
         target=Target(str(script)), fixes=(), known=None, seed=1, shift=0, diagnose=False, steps=1,
-        seconds=None, place=str(place), waits=False, parent=gone.pid,
+        seconds=None, place=str(place), waits=False, parent=gone.pid, tmpdir=None,
     )  # fmt: skip
     (place / "spec.json").write_text(json.dumps(asdict(spec)))
     for parent, said in ((gone.pid, ""), (os.getpid(), "begun\n")):
         (place / "spec.json").write_text(json.dumps({**asdict(spec), "parent": parent}))
         done = subprocess.run(
-            [sys.executable, "-m", "slipstream.run.child", str(place / "spec.json")],
+            [sys.executable, "-c", START, str(place / "spec.json")],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (done.stdout, done.returncode) == (said, 0 if said else 1), done.stderr

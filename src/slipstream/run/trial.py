@@ -31,7 +31,7 @@ _PATIENCE_S = 300.0  # for a script to come to its steps
 _GRACE_S = 10.0  # for a process to end when all ranks have what they need, or one has failed
 _EVERY_S = 0.1
 # The current folder is no place for modules of ours, and of the script only where it has it itself.
-_START = (
+START = (
     "import sys; sys.path[:] = filter(None, sys.path); from slipstream.run.child import main; "
     "main()"
 )
@@ -162,7 +162,7 @@ class _Child:
         output = self._place / "output.txt"
         with output.open("wb") as file, standard_input() as given:
             child = subprocess.Popen(
-                [sys.executable, "-c", _START, str(self._place / "spec.json")],
+                [sys.executable, "-c", START, str(self._place / "spec.json")],
                 stdin=given, stdout=file, stderr=subprocess.STDOUT,
                 env=self._environment, start_new_session=True,
             )  # fmt: skip
