@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from slipstream.patches import Patches, _layers
 
@@ -100,3 +101,24 @@ def test_methods_of_a_class_can_still_be_called_on_an_instance() -> None:
     other.undo()
     assert dict(vars(Bar)) == before
     assert Bar().write("x") == "Bar: x"
+
+
+def test_parameters_without_a_shape_may_be_moved_all_the_same() -> None:
+    allowed = torch.nn.parameter.UninitializedTensorMixin._allowed_methods
+    before = list(allowed)
+    first, second = Patches(), Patches()
+
+    def wrap(to: Any) -> Any:
+        def moved(*args: Any, **kwargs: Any) -> Any:
+            return to(*args, **kwargs)
+
+        return moved
+
+    for patches in (first, second):
+        patches.replace(torch.Tensor, "to", wrap)
+    torch.nn.LazyLinear(4).to("cpu")
+    first.undo()
+    torch.nn.LazyLinear(4).to("cpu")
+    second.undo()
+    torch.nn.LazyLinear(4).to("cpu")
+    assert allowed == before

@@ -39,7 +39,7 @@ class Target:
 
 _LOOK_S = 0.05
 _IDLE_S = 10.0
-_IDLE_CPU = 0.1  # of a core: a process that waits uses less
+_TIMES = 4  # as long as the longest step, some may take
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,15 @@ def drop_own_path() -> None:
 
 
 def wait_for_threads(steps: Callable[[], int], is_enough: Callable[[], bool]) -> None:
-    """As Python does at the end of a script, for threads that may train; until they do nothing."""
-    before, since, used = -1, time.monotonic(), time.process_time()
+    """As Python does at the end of a script, for threads that train; for others, who may wait for
+    that end themselves, not for long.
+    """
+    seen, since, longest = steps(), time.monotonic(), _IDLE_S
     while not is_enough() and any(map(is_waited_for, threading.enumerate())):
-        took, cpu = time.monotonic() - since, time.process_time() - used
-        if steps() != before or cpu > _IDLE_CPU * max(1.0, took):
-            before, since, used = steps(), time.monotonic(), time.process_time()
-        elif took > _IDLE_S:
+        took = time.monotonic() - since
+        if steps() != seen:
+            seen, since, longest = steps(), time.monotonic(), max(longest, _TIMES * took)
+        elif took > longest:
             return
         time.sleep(_LOOK_S)
 
@@ -149,8 +151,10 @@ def is_waited_for(thread: threading.Thread) -> bool:
     """Whether Python would wait for it before it exits."""
     if thread.daemon or not thread.is_alive() or thread is threading.main_thread():
         return False
+    if type(thread).__module__ == "concurrent.futures.process":
+        return False  # of a pool, which is told to go
     frame = sys._current_frames().get(thread.ident or 0)
-    # A pool's thread without work is told to go.
+    # So is a pool's thread without work.
     return frame is None or frame.f_globals.get("__name__") != "concurrent.futures.thread"
 
 

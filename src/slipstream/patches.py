@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ class _Layer:
     wrap: Callable[[Any], Any]
     disguised: bool
     below: Any = None
+    listed: tuple[list[Any], Any] | None = None
 
     def put(self) -> bool:
         """On top of what is there; whether that can be done."""
@@ -37,10 +39,28 @@ class _Layer:
             setattr(self.owner, self.name, replacement)
         except (AttributeError, TypeError):
             return False  # a type of an extension that cannot be changed
+        self._unlist()
+        if self.owner is getattr(sys.modules.get("torch"), "Tensor", None):
+            self._list(original, replacement)
         return True
+
+    def _list(self, original: Any, replacement: Any) -> None:
+        """Parameters without a shape allow a list of methods, by themselves."""
+        lazy = getattr(sys.modules.get("torch.nn.parameter"), "UninitializedTensorMixin", None)
+        allowed = getattr(lazy, "_allowed_methods", [])
+        if original in allowed:
+            allowed.append(replacement)
+            self.listed = allowed, replacement
+
+    def _unlist(self) -> None:
+        if self.listed is not None:
+            allowed, replacement = self.listed
+            allowed.remove(replacement)
+            self.listed = None
 
     def take(self) -> None:
         """Off, with all that lies on it."""
+        self._unlist()
         if self.below is _MISSING:
             delattr(self.owner, self.name)
         else:

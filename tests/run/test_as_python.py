@@ -17,7 +17,8 @@ pytestmark = pytest.mark.timeout(300)
 
 _SCRIPT = """
 import os
-os.environ["OMP_NUM_THREADS"] = "1"
+del os.environ["OMP_DYNAMIC"]  # the user's; a second time it would fail
+os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "") + "1"
 import atexit, importlib.util, json, pickle, sys, threading, torch
 
 class Kept:
@@ -32,6 +33,8 @@ def at_end():
 atexit.register(at_end)
 decoy = importlib.util.find_spec("decoy") is not None
 seen = {"path": sys.path, "argv": sys.argv, "threads": torch.get_num_threads(), "decoy": decoy}
+seen["variables"] = {name: os.environ.get(name) for name in ("OMP_DYNAMIC", "OMP_NUM_THREADS")}
+seen["ours"] = [name for name in os.environ if name.startswith("SLIPSTREAM")]
 seen["data"] = open(os.environ["TMPDIR"] + "/data.txt").read()
 
 def train():
@@ -61,7 +64,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def seen(place: Path, *command: str) -> dict[str, Any]:
-    environment = {**os.environ, "TMPDIR": str(place / "staged")}
+    environment = {**os.environ, "TMPDIR": str(place / "staged"), "OMP_DYNAMIC": "0"}
     environment.pop("OMP_NUM_THREADS", None)
     done = subprocess.run(
         [sys.executable, *command], cwd=place, env=environment, capture_output=True, text=True,
@@ -99,6 +102,8 @@ def test_an_interrupt_ends_the_process_by_its_signal(tmp_path: Path) -> None:
         dedent("""
             import atexit, os, signal
             atexit.register(lambda: print("its end"))
+            log = open("log.txt", "w")
+            log.write("not flushed")
             os.kill(os.getpid(), signal.SIGINT)
         """)
     )
@@ -108,3 +113,4 @@ def test_an_interrupt_ends_the_process_by_its_signal(tmp_path: Path) -> None:
         )
         assert done.returncode == -signal.SIGINT, done.stderr
         assert done.stdout == "its end\n"
+        assert (tmp_path / "log.txt").read_text() == "not flushed"

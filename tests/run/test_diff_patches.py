@@ -187,6 +187,8 @@ def test_copies_go_on_and_loaders_pin(tmp_path: Path) -> None:
             "to wait for",
         ),
         ("    model.eval()", "    model.eval()\n    y.to(back, non_blocking=True)", "to wait for"),
+        ("    model.eval()", "    model.eval()\n    host.copy_(y, True)", "to wait for"),
+        ("data = ", "page = torch.zeros(8, pin_memory=True)\ndata = ", "pins memory itself"),
         ("        gc.collect()", "        x.zero_()", "may change while it is copied"),
     ],
 )
@@ -204,8 +206,11 @@ def test_copies_that_could_go_wrong_are_left_to_the_fix(
 @pytest.mark.parametrize("is_trained", [True, False])
 def test_a_function_that_may_copy_back_is_left_alone(tmp_path: Path, is_trained: bool) -> None:
     learns = "x.sum().backward()" if is_trained else ""
-    script = f"def move(x, device):\n    x = x.to(device)\n    {learns}\n    return x\n"
-    situation = known(calls=[Call(0, "Tensor.to", "train.py:2", facts={"blocking": 40})])
+    script = (
+        "def move(loader, device):\n    for x in loader:\n        x = x.to(device)\n"
+        f"        {learns}\n    return x\n"
+    )
+    situation = known(calls=[Call(0, "Tensor.to", "train.py:3", facts={"blocking": 40})])
     patch = patch_of(tmp_path, ["non-blocking-copies"], situation, script)
     assert ("non_blocking=True" in text_of(patch, tmp_path)) == is_trained
 

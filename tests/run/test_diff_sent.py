@@ -10,6 +10,11 @@ from slipstream.run.diff.source import NoEdit, Source
 
 SAFE = [
     """
+        for batch in loader:
+            ids, labels = batch.input_ids.to(device), batch.labels.to(device)
+            learn(ids, labels)
+    """,
+    """
         for x, y in loader:
             x, y = x.to(device), y.to(device)
             x.mul_(2)
@@ -73,6 +78,18 @@ SAFE = [
     """,
 ]
 CHANGED = [
+    """
+        for batch in loader:
+            ids = batch.input_ids.to(device)
+            labels = batch.input_ids
+            labels[labels == pad] = -100
+            labels = labels.to(device)
+    """,
+    """
+        def step(x):
+            x = x.to(device)
+            learn(x)
+    """,
     """
         sent = x.to(device)
         x.mul_(2)

@@ -368,3 +368,14 @@ def test_of_two_optimizers_the_first_is_counted() -> None:
         second.step()
     follower.stop()
     assert follower.steps == 30 + 100 - 64 + 5
+
+
+def test_an_optimizer_for_each_parameter_makes_one_step_of_all() -> None:
+    follower = Follower()
+    follower.start()
+    every = [torch.optim.SGD([torch.ones(2, requires_grad=True)], 0.1) for _ in range(100)]
+    for _ in range(5):
+        for optimizer in every:
+            optimizer.step()
+    follower.stop()
+    assert follower.steps == 5

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.run.sandbox.shared_memory import remove_all
 from tests.run.sandbox_kit import in_trial, make_home
 
 
@@ -379,7 +380,7 @@ def test_shared_memory_is_mapped_and_works(home: Path) -> None:
 
 
 def test_named_shared_memory_is_the_trials_own(home: Path) -> None:
-    """Of the user, too: it is read as it was, and neither written nor removed."""
+    """That of the user is there, and is not removed."""
     name = f"slipstream-named-{os.getpid()}"
     users = SharedMemory(name=name, create=True, size=16)
     users.buf[0] = 7
@@ -390,14 +391,23 @@ def test_named_shared_memory_is_the_trials_own(home: Path) -> None:
             from multiprocessing.shared_memory import SharedMemory
             users = SharedMemory(name="{name}")
             print(users.buf[0])
-            users.buf[0] = 8
-            again = SharedMemory(name="{name}")
-            print(again.buf[0])
             new = SharedMemory(name="{name}-new", create=True, size=16)
+            new.buf[0] = 8
+            again = SharedMemory(name="{name}-new")
+            print(again.buf[0])
+            users.unlink()
+            try:
+                SharedMemory(name="{name}")
+            except FileNotFoundError:
+                print("gone")
+            mine = SharedMemory(name="{name}", create=True, size=16)
+            mine.buf[0] = 9
             """,
         )
-        assert said.splitlines() == ["7", "8"]
+        assert said.splitlines() == ["7", "8", "gone"]
         assert users.buf[0] == 7
+        remove_all(home.parent / "trial")
+        assert not [*Path("/dev/shm").glob(f"trial-{name}*")]
         assert Path(f"/dev/shm/{name}").exists()
         assert not Path(f"/dev/shm/{name}-new").exists()
     finally:

@@ -69,6 +69,18 @@ def test_copies_on_the_processor_need_no_mark() -> None:
     undo()
 
 
+def test_a_mark_is_there_until_it_was_waited_for() -> None:
+    """Another thread waits for it as well."""
+
+    class Mark:
+        def synchronize(self) -> None:
+            assert "stream" in unawaited._marks
+
+    unawaited._marks["stream"] = Mark()
+    unawaited.wait()
+    assert not unawaited._marks
+
+
 def test_it_is_there_once_for_several_fixes_and_goes_with_the_last() -> None:
     plain = torch.Tensor.to
     first = unawaited.follow()

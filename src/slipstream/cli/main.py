@@ -4,6 +4,7 @@ Exit codes: 0 all well, 1 findings, 2 usage error or failure, 130 interrupted.
 """
 
 import functools
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -48,6 +49,11 @@ def main() -> None:
             raise
     code = _scripts.pop()()
     end_as_the_script()
+    if code == -signal.SIGINT:
+        # Its traceback was printed. Python ends as ever, and then by the signal: a shell knows by
+        # that that its loop is to end, too.
+        sys.excepthook = lambda *_: None
+        raise KeyboardInterrupt
     sys.exit(code)
 
 

@@ -1,6 +1,5 @@
 """`slipstream run`: an unmodified script, made faster, and proved to do the same."""
 
-import atexit
 import contextlib
 import json
 import os
@@ -72,7 +71,6 @@ def run(
     if report is not None:
         report = report.absolute()  # the script may go elsewhere
         _check_report(report)
-    atexit.register(_end_by_signal)  # before the script can register anything: it is the last
     # Of a training that is over, nothing that we do behind it may make a failure.
     told: Callable[[], AbstractContextManager[None]]
     told = contextlib.nullcontext if dry_run or diff else _told
@@ -93,22 +91,9 @@ def run(
         sys.stdout.buffer.write(diff_of(target, outcome, folder, console).encode())
         sys.stdout.flush()
     if outcome.was_interrupted:
-        _interrupted.append(True)
+        raise typer.Exit(-signal.SIGINT)
     if outcome.exit_code:
         raise typer.Exit(outcome.exit_code)
-
-
-_interrupted: list[bool] = []
-
-
-def _end_by_signal() -> None:
-    """As Python does: a shell then knows that its loop is to end, too."""
-    if _interrupted:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _check_report(report: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from slipstream.launch import Target, end_as_the_script, run_target, wait_for_threads
 from slipstream.orphan import end_with_parent
+from slipstream.run.early import give_back, note_early
 
 _PATIENCE_S = 300.0
 
@@ -26,7 +27,7 @@ def main() -> None:
     )
     place = Path(values["place"])
     seed_all(values["seed"], values["shift"])
-    from slipstream.run.early import note_early
+    give_back()
     from slipstream.run.launchers import refuse_to_start_ranks
     from slipstream.run.sandbox.enter import enter
     from slipstream.run.sandbox.quiet import silence

@@ -2,6 +2,7 @@
 
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
@@ -28,7 +29,7 @@ _ACCUMULATED = 8  # backward passes before the first step of an optimizer: batch
 _BEFORE_STEP = 4  # times the window, for that step to come
 _BEHIND_STEP = 8  # batches at least, to see what it did
 _LOOKED_AT = 24  # losses of the real run
-_OTHER_TRAINING = 64  # steps in a row of another optimizer: the first one is not used any more
+_OTHER_TRAINING = 64  # steps of another optimizer: the first one is not used any more
 _MOST_ENDS = 4000
 
 
@@ -59,7 +60,7 @@ class Follower:
         self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._iterator_count = 0
         self._optimizer: weakref.ref[Any] | None = None
-        self._steps_of_others = 0
+        self._steps_of_others: Counter[int] = Counter()  # since the last of that one
         self._has_optimizer = False
         self._backwards = 0
         self._at_first_backward = 0  # steps
@@ -189,11 +190,12 @@ class Follower:
             self.trace.pages.clear()
             self.steps = 0
         elif self._optimizer() is not optimizer:
-            self._steps_of_others += 1
-            if self._optimizer() is None or self._steps_of_others > _OTHER_TRAINING:
+            self._steps_of_others[id(optimizer)] += 1
+            is_alone = self._steps_of_others[id(optimizer)] > _OTHER_TRAINING
+            if self._optimizer() is None or is_alone:
                 self._optimizer = weakref.ref(optimizer)
         if self._optimizer is not None and self._optimizer() is optimizer:
-            self._steps_of_others = 0
+            self._steps_of_others.clear()
             self._count()
 
     def _count(self) -> None:

@@ -10,6 +10,7 @@ from slipstream.launch import Ran, Target, run_target, wait_for_threads
 from slipstream.run.apply import apply_all
 from slipstream.run.check import Difference, Reference
 from slipstream.run.child import seed_all
+from slipstream.run.early import give_back
 from slipstream.run.fix import Situation, warn
 from slipstream.run.follow import Follower
 from slipstream.run.next import next_of
@@ -73,6 +74,7 @@ class _Real:
         tried = self._tried
         # As in trials: a script that sets no seed would have drawn one as good.
         seed_all(tried.seed)
+        give_back()
         self._undo = apply_all(tried.names, self._situation)
         follower = Follower(expected=self._expected(), at_difference=self._leave)
         follower.start()

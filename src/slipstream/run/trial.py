@@ -22,6 +22,7 @@ from slipstream.run.memory import keeping, not_keeping
 from slipstream.run.orphans import none_left
 from slipstream.run.ranks import Ranks
 from slipstream.run.sandbox.quiet import quieted
+from slipstream.run.sandbox.shared_memory import remove_all
 from slipstream.run.terminal import standard_input
 from slipstream.run.trace import Trace, load_trace
 
@@ -103,7 +104,10 @@ def try_out(
         # The order of sets of strings is one of the script's random numbers.
         environment.setdefault("PYTHONHASHSEED", str(seed % 2**32))
         child = _Child(Path(place), {**environment, **ranks.environment()}, ranks)
-        said = child.run()
+        try:
+            said = child.run()
+        finally:
+            remove_all(Path(place))
         trace, capture = Path(place, "trace.json"), Path(place, "capture.json")
         left = Path(place, "left.json")
         trial = Trial(

@@ -7,6 +7,7 @@ and for nothing that was asked for after them.
 """
 
 import sys
+import weakref
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ class Unawaited:
         self._patches = Patches()
         self._followers = 0
         self._marks: dict[Any, Any] = {}  # of each stream the last: those before pass sooner
-        self._in_graphs = False
+        self._in_graph = False  # such a copy, of the one that is captured now
+        self._without: weakref.WeakSet[Any] = weakref.WeakSet()  # graphs without such copies
 
     def follow(self) -> Undo:
         """Note them down from now on, for all fixes together."""
@@ -38,18 +40,16 @@ class Unawaited:
             if not self._followers:
                 self._patches.undo()
                 self._marks.clear()
-                self._in_graphs = False
 
         return undo
 
     def wait(self) -> None:
         """Until all that was noted has happened."""
-        while self._marks:
-            try:
-                _, mark = self._marks.popitem()
-            except KeyError:  # another thread has it
-                return
+        for stream, mark in list(self._marks.items()):
             mark.synchronize()
+            # Only now: other threads wait for it as well.
+            if self._marks.get(stream) is mark:
+                self._marks.pop(stream, None)
 
     def _install(self) -> None:
         replace = self._patches.replace
@@ -58,6 +58,8 @@ class Unawaited:
         replace(torch, "_foreach_copy_", self._copying_many)
         replace(torch.cuda.Event, "record", self._recording)
         replace(torch.cuda.Stream, "record_event", self._recording_on_stream)
+        replace(torch.cuda.CUDAGraph, "capture_begin", self._beginning)
+        replace(torch.cuda.CUDAGraph, "capture_end", self._ending)
         replace(torch.cuda.CUDAGraph, "replay", self._replaying)
 
     def _copying(self, original: Any) -> Any:
@@ -104,10 +106,25 @@ class Unawaited:
 
         return record_event
 
+    def _beginning(self, original: Any) -> Any:
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
+            self._in_graph = False
+            original(graph, *args, **kwargs)
+
+        return capture_begin
+
+    def _ending(self, original: Any) -> Any:
+        def capture_end(graph: Any) -> None:
+            original(graph)
+            if not self._in_graph:
+                self._without.add(graph)
+
+        return capture_end
+
     def _replaying(self, original: Any) -> Any:
         def replay(graph: Any) -> None:
             original(graph)
-            if self._in_graphs:
+            if graph not in self._without:
                 self.note(torch.cuda.current_stream())
 
         return replay
@@ -115,7 +132,7 @@ class Unawaited:
     def note(self, stream: Any) -> None:
         """What it was asked for until now."""
         if torch.cuda.is_current_stream_capturing():
-            self._in_graphs = True
+            self._in_graph = True
         else:
             self._marks[stream] = marked(stream)
 

@@ -24,9 +24,7 @@ def check_direction(source: Source, call: ast.Call) -> None:
     ]
     if len({_arguments(source, node) for node in others}) > 1:
         raise NoEdit(f"{where} copies to several places")
-    if any(
-        isinstance(n, ast.Call) and called_name(n) == "pin_memory" for n in ast.walk(source.tree)
-    ):
+    if any(map(_pins, ast.walk(source.tree))):
         raise NoEdit(f"{source.path.name} pins memory itself, and may write to it while it is read")
     if any(_does_not_wait(node) and _to(node) != _to(call) for node in ast.walk(source.tree)):
         raise NoEdit(f"{source.path.name} may rely on {where} to wait for another copy")
@@ -39,13 +37,25 @@ def check_direction(source: Source, call: ast.Call) -> None:
         raise NoEdit(f"{function.name} at {where} may be asked to copy back as well")
 
 
+def _pins(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call) or called_name(node) == "DataLoader":
+        return False
+    return called_name(node) == "pin_memory" or any(k.arg == "pin_memory" for k in node.keywords)
+
+
 def _does_not_wait(node: ast.AST) -> TypeGuard[ast.Call]:
-    return isinstance(node, ast.Call) and any(k.arg == "non_blocking" for k in node.keywords)
+    if not isinstance(node, ast.Call) or called_name(node) not in ("to", "cuda", "copy_"):
+        return False
+    is_last = any(isinstance(arg, ast.Constant) and arg.value is True for arg in node.args[1:])
+    return is_last or any(keyword.arg == "non_blocking" for keyword in node.keywords)
 
 
 def _to(call: ast.Call) -> str:
-    """Where it copies to, as written; nothing for a copy into a tensor."""
-    return ast.dump(call.args[0]) if call.args and called_name(call) != "copy_" else ""
+    """Where it copies to, as written."""
+    if called_name(call) == "copy_":
+        return "into a tensor"
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "device"]
+    return ast.dump([*call.args[:1], *named, ast.Constant("cuda")][0])
 
 
 def _arguments(source: Source, call: ast.Call) -> str:

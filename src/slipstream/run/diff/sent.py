@@ -37,21 +37,26 @@ def check_source(source: Source, call: ast.Call) -> None:
         if name in seen:
             continue
         seen.add(name)
+        if isinstance(scope, _Function) and name in _given(scope):
+            where = f"{source.path.name}:{call.lineno}"
+            raise NoEdit(f"{name} at {where} is the caller's, and may change while it is copied")
         waiting += _taken_from(scope, name)
-        if name not in copies:
-            for use in _uses(scope, name):
+        for use in _uses(scope, name):
+            # From its own copy on the name is that; and before it, what is sent here is not sent.
+            if name not in copies or (name != begin and use.lineno < copies[name]):
                 waiting += _names_it_gets(source, use)
 
 
-def _copies(source: Source, scope: ast.AST) -> set[str]:
-    """Names that are the copies from then on: `x = x.to(device)`."""
-    found = set()
+def _copies(source: Source, scope: ast.AST) -> dict[str, int]:
+    """Names that are the copies from a line on: `x = x.to(device)`."""
+    found: dict[str, int] = {}
     for node in ast.walk(scope):
         if isinstance(node, ast.Call) and called_name(node) in _COPIES:
             statement = source.statement(node)
             if isinstance(statement, ast.Assign):
                 used = {part.id for part in ast.walk(statement.value) if _is_load(part)}
-                found |= used.intersection(_targets(statement))
+                for name in used.intersection(_targets(statement)):
+                    found[name] = min(statement.lineno, found.get(name, statement.lineno))
     return found
 
 
@@ -71,14 +76,17 @@ def _uses(scope: ast.AST, name: str) -> Iterator[ast.Name]:
 
 
 def _own_names(function: _Function) -> set[str]:
-    given = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
     outer = (
         name
         for node in ast.walk(function)
         if isinstance(node, ast.Global | ast.Nonlocal)
         for name in node.names
     )
-    return given.union(_stored(function)).difference(outer)
+    return _given(function).union(_stored(function)).difference(outer)
+
+
+def _given(function: _Function) -> set[str]:
+    return {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
 
 
 def _is_load(node: ast.AST) -> TypeGuard[ast.Name]:
@@ -131,7 +139,7 @@ def _root(node: ast.expr) -> str | None:
     'batch'
     """
     while not isinstance(node, ast.Name):
-        if isinstance(node, ast.Subscript):
+        if isinstance(node, ast.Subscript | ast.Attribute):
             node = node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr not in _VIEWS:
@@ -150,11 +158,14 @@ def _whole(source: Source, node: ast.expr) -> ast.expr:
             if not isinstance(above.ctx, ast.Load):
                 return node
             node = above
-        elif isinstance(above, ast.Attribute) and above.attr in _VIEWS | _PARTS:
+        elif isinstance(above, ast.Attribute) and above.attr not in {*_COPIES, *_ASKS}:
             call = source.parent(above)
-            if not isinstance(call, ast.Call):
+            is_called = isinstance(call, ast.Call) and call.func is above
+            if is_called == (above.attr not in _VIEWS | _PARTS):
                 return node
-            node = call
+            if not isinstance(above.ctx, ast.Load):
+                return node
+            node = call if is_called and isinstance(call, ast.Call) else above
         else:
             return node
 

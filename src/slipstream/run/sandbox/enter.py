@@ -1,6 +1,5 @@
 """Goes into a sandbox: there is no way back, a trial is thrown away."""
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -19,11 +18,10 @@ def enter(folder: str | Path) -> None:
     temporary = folder.parent / "tmp"
     temporary.mkdir(exist_ok=True)
     tempfile.tempdir = str(temporary)  # whatever the script says: sockets there are not mapped
-    files = Files(layers).wrapped()
     replace_all(
         {
-            **files,
-            **shared_memory.wrapped(files[os.open], files[os.unlink]),
+            **Files(layers).wrapped(),
+            **shared_memory.wrapped(folder),
             **torch_files.wrapped(layers),
             **databases.wrapped(layers),
             **processes.wrapped(folder),
