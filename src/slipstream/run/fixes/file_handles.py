@@ -15,6 +15,7 @@ import os
 import zipfile
 from _io import FileIO  # io's is another in trials
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,27 +70,37 @@ def apply(situation: Situation) -> Undo:
     return undo
 
 
+@dataclass(frozen=True)
+class _Directory:
+    """`entries` are what the files had when they were read."""
+
+    attributes: dict[str, Any]
+    files: list[zipfile.ZipInfo]
+    names: dict[str, zipfile.ZipInfo]
+    entries: list[Any]
+
+
 class _Directories:
     """Of zip archives that are read."""
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
-        self._kept: Kept[dict[str, Any]] = Kept()
+        self._kept: Kept[_Directory] = Kept()
 
     def wrap(self, original: Any) -> Any:
         def get_contents(archive: Any) -> None:
             key = self._key(archive)
             known = None if key is None else self._kept.get(key, key)
             # Entries are the same for all who open it: one may have been renamed.
-            if known is None or _entries(known["filelist"]) != known["entries"]:
+            if known is None or _entries(known.files) != known.entries:
                 original(archive)
                 if key is not None:
                     self._kept.put(key, key, _directory(archive))
                 return
-            vars(archive).update((name, known[name]) for name in known if name != "entries")
+            vars(archive).update(known.attributes)
             # Its own, if the script should change them.
-            archive.filelist = list(archive.filelist)
-            archive.NameToInfo = dict(archive.NameToInfo)
+            archive.filelist = list(known.files)
+            archive.NameToInfo = dict(known.names)
 
         return get_contents
 
@@ -186,14 +197,13 @@ class _Handles:
             self._situation.give_up(NAME, error)
 
 
-def _directory(archive: Any) -> dict[str, Any]:
-    found = {name: getattr(archive, name) for name in _DIRECTORY}
-    return {
-        **found,
-        "filelist": list(archive.filelist),
-        "NameToInfo": dict(archive.NameToInfo),
-        "entries": _entries(archive.filelist),
-    }
+def _directory(archive: Any) -> _Directory:
+    return _Directory(
+        {name: getattr(archive, name) for name in _DIRECTORY},
+        list(archive.filelist),
+        dict(archive.NameToInfo),
+        _entries(archive.filelist),
+    )
 
 
 def _entries(files: list[zipfile.ZipInfo]) -> list[Any]:
