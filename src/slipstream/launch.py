@@ -39,7 +39,8 @@ class Target:
 
 _LOOK_S = 0.05
 _IDLE_S = 10.0
-_TIMES = 4  # as long as the longest step, some may take
+_BETWEEN_S, _TIMES = 60.0, 4  # as long as the longest step, an evaluation may take
+_BEFORE_S, _IDLE_CPU = 300.0, 0.1  # to get ready, while so much of a core is used
 
 
 @dataclass(frozen=True)
@@ -133,16 +134,17 @@ def drop_own_path() -> None:
         del sys.path[0]
 
 
-def wait_for_threads(steps: Callable[[], int], is_enough: Callable[[], bool]) -> None:
-    """As Python does at the end of a script, for threads that train; for others, who may wait for
-    that end themselves, not for long.
+def wait_for_threads(signs: Callable[[], int], is_enough: Callable[[], bool]) -> None:
+    """As Python does at the end of a script, for threads that train, of which there are `signs`.
+    For others, who may wait for that end themselves, not for long.
     """
-    seen, since, longest = steps(), time.monotonic(), _IDLE_S
+    seen, since, used = signs(), time.monotonic(), time.process_time()
+    longest = _IDLE_S
     while not is_enough() and any(map(is_waited_for, threading.enumerate())):
-        took = time.monotonic() - since
-        if steps() != seen:
-            seen, since, longest = steps(), time.monotonic(), max(longest, _TIMES * took)
-        elif took > longest:
+        took, cpu = time.monotonic() - since, time.process_time() - used
+        if signs() != seen:
+            seen, since, longest = signs(), time.monotonic(), max(_BETWEEN_S, _TIMES * took)
+        elif took > longest and (seen or took > _BEFORE_S or cpu < _IDLE_CPU * took):
             return
         time.sleep(_LOOK_S)
 

@@ -114,3 +114,10 @@ def test_an_interrupt_ends_the_process_by_its_signal(tmp_path: Path) -> None:
         assert done.returncode == -signal.SIGINT, done.stderr
         assert done.stdout == "its end\n"
         assert (tmp_path / "log.txt").read_text() == "not flushed"
+
+
+def test_an_exit_code_below_zero_is_no_interrupt(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys; sys.exit(-2)")
+    for command in (["train.py"], ["-m", "slipstream", "run", "train.py"]):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, check=False)
+        assert done.returncode == 254

@@ -188,6 +188,7 @@ def test_copies_go_on_and_loaders_pin(tmp_path: Path) -> None:
         ),
         ("    model.eval()", "    model.eval()\n    y.to(back, non_blocking=True)", "to wait for"),
         ("    model.eval()", "    model.eval()\n    host.copy_(y, True)", "to wait for"),
+        ("    model.eval()", "    model.eval()\n    send(y, non_blocking=True)", "to wait for"),
         ("data = ", "page = torch.zeros(8, pin_memory=True)\ndata = ", "pins memory itself"),
         ("        gc.collect()", "        x.zero_()", "may change while it is copied"),
     ],

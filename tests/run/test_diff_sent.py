@@ -10,6 +10,12 @@ from slipstream.run.diff.source import NoEdit, Source
 
 SAFE = [
     """
+        for x, _ in loader:
+            x = x.view(-1, 784)
+            x = x.to(device)
+            learn(x)
+    """,
+    """
         for batch in loader:
             ids, labels = batch.input_ids.to(device), batch.labels.to(device)
             learn(ids, labels)
@@ -78,6 +84,13 @@ SAFE = [
     """,
 ]
 CHANGED = [
+    """
+        for ids, _ in loader:
+            labels = ids
+            ids = ids.to(device)
+            labels[labels == pad] = -100
+            labels = labels.to(device)
+    """,
     """
         for batch in loader:
             ids = batch.input_ids.to(device)

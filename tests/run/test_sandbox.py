@@ -391,10 +391,11 @@ def test_named_shared_memory_is_the_trials_own(home: Path) -> None:
             from multiprocessing.shared_memory import SharedMemory
             users = SharedMemory(name="{name}")
             print(users.buf[0])
+            users.buf[0] = 5
             new = SharedMemory(name="{name}-new", create=True, size=16)
             new.buf[0] = 8
             again = SharedMemory(name="{name}-new")
-            print(again.buf[0])
+            print(again.buf[0], open("/dev/shm/{name}-new", "rb").read(1))
             users.unlink()
             try:
                 SharedMemory(name="{name}")
@@ -402,12 +403,14 @@ def test_named_shared_memory_is_the_trials_own(home: Path) -> None:
                 print("gone")
             mine = SharedMemory(name="{name}", create=True, size=16)
             mine.buf[0] = 9
+            os.unlink("/dev/shm/{name}")
+            SharedMemory(name="{name}", create=True, size=16).unlink()
             """,
         )
-        assert said.splitlines() == ["7", "8", "gone"]
+        assert said.splitlines() == ["7", "8 b'\\x08'", "gone"]
         assert users.buf[0] == 7
         remove_all(home.parent / "trial")
-        assert not [*Path("/dev/shm").glob(f"trial-{name}*")]
+        assert not [*Path("/dev/shm").glob(f"slipstream-shared-*{name}*")]
         assert Path(f"/dev/shm/{name}").exists()
         assert not Path(f"/dev/shm/{name}-new").exists()
     finally:

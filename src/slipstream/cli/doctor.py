@@ -121,7 +121,7 @@ def doctor(
         sys.stderr.flush()
         os._exit(exit_code)
     if exit_code:
-        raise typer.Exit(exit_code)
+        raise typer.Exit(exit_code & 0xFF)  # as the system has it
 
 
 def _of_rank(path: Path, rank: int) -> Path:

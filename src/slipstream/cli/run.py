@@ -93,7 +93,7 @@ def run(
     if outcome.was_interrupted:
         raise typer.Exit(-signal.SIGINT)
     if outcome.exit_code:
-        raise typer.Exit(outcome.exit_code)
+        raise typer.Exit(outcome.exit_code & 0xFF)  # as the system has it
 
 
 def _check_report(report: Path) -> None:

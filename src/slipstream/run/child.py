@@ -93,7 +93,7 @@ def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
     follower = Follower(steps=values["steps"], seconds=values["seconds"])
     follower.start()
     ran = run_target(
-        target, lambda ran: wait_for_threads(lambda: follower.steps, lambda: follower.has_ended)
+        target, lambda ran: wait_for_threads(lambda: follower.signs, lambda: follower.has_ended)
     )
     trace = follower.stop()
     # A script may catch the end of its window and leave as if it were its own.

@@ -60,6 +60,7 @@ class Follower:
         self._iterators: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._iterator_count = 0
         self._optimizer: weakref.ref[Any] | None = None
+        self.signs = 0  # of training, in whatever thread
         self._steps_of_others: Counter[int] = Counter()  # since the last of that one
         self._has_optimizer = False
         self._backwards = 0
@@ -115,6 +116,7 @@ class Follower:
                 self.trace.batches.append((self._number(iterator), digest(batch)))
                 self._look_at_batch()
             self._by_hand.saw_batch()
+            self.signs += 1
             if self._optimizer is None:
                 self._count()
             return batch
@@ -130,6 +132,7 @@ class Follower:
 
     def _wrap_backward(self, original: Any) -> Any:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            self.signs += 1
             if self._by_hand.is_under_way:
                 self._note_loss(tensors)
                 original(tensors, *args, **kwargs)
@@ -156,6 +159,7 @@ class Follower:
         def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if self._has_optimizer or not called_by_user():
                 return original(outputs, *args, **kwargs)
+            self.signs += 1
             with self._by_hand.grad() as is_step:
                 if is_step:
                     self._look()
@@ -178,6 +182,7 @@ class Follower:
         self._end_window()
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.signs += 1
         # An optimizer may ask for many of the same batch.
         batches = self.steps - self._at_first_backward + 1
         if self._optimizer is None and min(self._backwards, batches) >= _ACCUMULATED:

@@ -145,7 +145,7 @@ def _wait_for_threads(ran: Ran, follower: Follower) -> None:
     """They train with the fixes. Whoever does not want to wait gets the table."""
     if ran.ended in ("script", "error"):
         with contextlib.suppress(KeyboardInterrupt):
-            wait_for_threads(lambda: follower.steps, lambda: False)
+            wait_for_threads(lambda: follower.signs, lambda: False)
 
 
 def _differences(fixes: Sequence[FixOutcome], ranks: Ranks) -> list[str]:

@@ -166,6 +166,10 @@ class Trials:
                 f"{self._target} got through its first steps once and then not again. Its last"
                 f" words:\n{trial.said.strip()}"
             )
+        trace = trial.trace
+        is_blind = trace is None or not (trace.batches or trace.losses or trace.ends)
+        if self._any(is_blind):
+            raise TrialFailed(f"{self._target} was seen to train once, and then not again")
         self._runs.append(trial)
 
     @property

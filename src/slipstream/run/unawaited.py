@@ -7,6 +7,7 @@ and for nothing that was asked for after them.
 """
 
 import sys
+import threading
 import weakref
 from typing import Any
 
@@ -25,6 +26,7 @@ class Unawaited:
     def __init__(self) -> None:
         self._patches = Patches()
         self._followers = 0
+        self._lock = threading.Lock()
         self._marks: dict[Any, Any] = {}  # of each stream the last: those before pass sooner
         self._in_graph = False  # such a copy, of the one that is captured now
         self._without: weakref.WeakSet[Any] = weakref.WeakSet()  # graphs without such copies
@@ -48,8 +50,9 @@ class Unawaited:
         for stream, mark in list(self._marks.items()):
             mark.synchronize()
             # Only now: other threads wait for it as well.
-            if self._marks.get(stream) is mark:
-                self._marks.pop(stream, None)
+            with self._lock:
+                if self._marks.get(stream) is mark:
+                    del self._marks[stream]
 
     def _install(self) -> None:
         replace = self._patches.replace
@@ -109,6 +112,7 @@ class Unawaited:
     def _beginning(self, original: Any) -> Any:
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
             self._in_graph = False
+            self._without.discard(graph)
             original(graph, *args, **kwargs)
 
         return capture_begin
@@ -134,7 +138,9 @@ class Unawaited:
         if torch.cuda.is_current_stream_capturing():
             self._in_graph = True
         else:
-            self._marks[stream] = marked(stream)
+            mark = marked(stream)
+            with self._lock:
+                self._marks[stream] = mark
 
 
 def marked(stream: Any) -> Any:

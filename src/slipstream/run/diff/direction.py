@@ -44,16 +44,18 @@ def _pins(node: ast.AST) -> bool:
 
 
 def _does_not_wait(node: ast.AST) -> TypeGuard[ast.Call]:
-    if not isinstance(node, ast.Call) or called_name(node) not in ("to", "cuda", "copy_"):
+    if not isinstance(node, ast.Call):
         return False
-    is_last = any(isinstance(arg, ast.Constant) and arg.value is True for arg in node.args[1:])
-    return is_last or any(keyword.arg == "non_blocking" for keyword in node.keywords)
+    if any(keyword.arg == "non_blocking" for keyword in node.keywords):
+        return True
+    is_given = any(isinstance(arg, ast.Constant) and arg.value is True for arg in node.args[1:])
+    return is_given and called_name(node) in ("to", "cuda", "copy_")
 
 
 def _to(call: ast.Call) -> str:
     """Where it copies to, as written."""
-    if called_name(call) == "copy_":
-        return "into a tensor"
+    if called_name(call) not in ("to", "cuda"):
+        return "elsewhere"
     named = [keyword.value for keyword in call.keywords if keyword.arg == "device"]
     return ast.dump([*call.args[:1], *named, ast.Constant("cuda")][0])
 

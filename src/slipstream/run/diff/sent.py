@@ -42,9 +42,16 @@ def check_source(source: Source, call: ast.Call) -> None:
             raise NoEdit(f"{name} at {where} is the caller's, and may change while it is copied")
         waiting += _taken_from(scope, name)
         for use in _uses(scope, name):
-            # From its own copy on the name is that; and before it, what is sent here is not sent.
-            if name not in copies or (name != begin and use.lineno < copies[name]):
+            if name not in copies:
                 waiting += _names_it_gets(source, use)
+            elif use.lineno < copies[name]:  # from then on the name is the copy
+                if name != begin:
+                    waiting += _names_it_gets(source, use)
+                elif others := _other_names(source, use):
+                    raise NoEdit(
+                        f"{others[0]} at {source.path.name}:{use.lineno} is {name} as well, and may"
+                        " change while it is copied"
+                    )
 
 
 def _copies(source: Source, scope: ast.AST) -> dict[str, int]:
@@ -91,6 +98,15 @@ def _given(function: _Function) -> set[str]:
 
 def _is_load(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+
+
+def _other_names(source: Source, name: ast.Name) -> list[str]:
+    """That a name has been given to before it is sent."""
+    node = _whole(source, name)
+    above = source.parent(node)
+    if not isinstance(above, ast.Assign) or node is not above.value:
+        return []
+    return [other for other in _targets(above) if other != name.id]
 
 
 def _names_it_gets(source: Source, name: ast.Name) -> list[str]:

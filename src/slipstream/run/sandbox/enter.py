@@ -1,5 +1,6 @@
 """Goes into a sandbox: there is no way back, a trial is thrown away."""
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -18,10 +19,11 @@ def enter(folder: str | Path) -> None:
     temporary = folder.parent / "tmp"
     temporary.mkdir(exist_ok=True)
     tempfile.tempdir = str(temporary)  # whatever the script says: sockets there are not mapped
+    files = Files(layers).wrapped()
     replace_all(
         {
-            **Files(layers).wrapped(),
-            **shared_memory.wrapped(folder),
+            **files,
+            **shared_memory.wrapped(layers, folder, files[os.unlink]),
             **torch_files.wrapped(layers),
             **databases.wrapped(layers),
             **processes.wrapped(folder),

@@ -16,6 +16,8 @@ _SYSTEM = ("/proc/", "/sys/", "/dev/")
 _SHARED = "/dev/shm"
 # multiprocessing takes memory there, and removes the name at once.
 _HEAP = f"{_SHARED}/pym-"
+# Where named shared memory of trials lies; it is removed behind them.
+TRIALS_OWN = f"{_SHARED}/slipstream-shared-"
 
 
 class Found(NamedTuple):
@@ -210,7 +212,7 @@ class Layers:
 def _is_shared(path: str) -> bool:
     if path != _SHARED and not path.startswith(f"{_SHARED}/"):
         return False
-    return not path.startswith(_HEAP)
+    return not path.startswith((_HEAP, TRIALS_OWN))
 
 
 def _is_systems(text: str) -> bool:
