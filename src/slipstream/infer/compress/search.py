@@ -53,9 +53,8 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
     after = CompressedRow(f"{ratio:.0%} pruned", "failed")
     found = Compressed(model, None, [before, after])
     with everything_as_before(model):
-        own = in_evaluation(
-            copy.deepcopy(model)
-        )  # a model may change with its calls; this one can learn
+        # A model may change with its calls; this one can learn.
+        own = in_evaluation(copy.deepcopy(model))
         subject = Subject(own, inputs)
         reference = reference_of(subject)
         _count(before, own, subject)

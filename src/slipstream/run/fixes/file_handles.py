@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.patches import Patches
+from slipstream.run.diff.calls import called_name
 from slipstream.run.files.kept import Kept, stamp
 from slipstream.run.fix import Fix, Situation, Undo
 
@@ -221,11 +222,10 @@ def _writes_hdf5(source: str) -> bool:
     except (SyntaxError, ValueError):
         return True
     for call in calls:
-        name = (
-            call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        )
         modes = [*call.args[1:2], *(k.value for k in call.keywords if k.arg in ("mode", None))]
-        if name == "File" and any(getattr(mode, "value", None) != "r" for mode in modes):
+        if called_name(call) == "File" and any(
+            getattr(mode, "value", None) != "r" for mode in modes
+        ):
             return True
     return False
 

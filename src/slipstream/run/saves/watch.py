@@ -116,7 +116,7 @@ def _announces(original: Any, args: Any, kwargs: Any) -> bool:
     name = getattr(original, "__name__", "")
     if name in _ANNOUNCES:
         return True
-    how = args[1] if len(args) > 1 else kwargs.get("mode", kwargs.get("flags", ""))
+    how = args[1] if len(args) > 1 else kwargs.get("flags", kwargs.get("mode", ""))
     if name != "open" or not args:
         return False
     if isinstance(how, int):
