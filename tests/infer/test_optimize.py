@@ -14,29 +14,35 @@ import torch
 from torch import nn
 
 import slipstream
+from slipstream import timing
 from slipstream.errors import UsageError
-from slipstream.infer import known, search
+from slipstream.infer import known, optimize, search
 from slipstream.infer.change import ENGINE, PRECISION, Change, Kind
 from slipstream.infer.changes import around
 from slipstream.infer.changes.compiled import Called
 from slipstream.infer.optimized import Optimized
 from slipstream.infer.row import Row
+from tests.clock import replace_clock, sleep
 from tests.infer.models import resnet, zoo
 
 
 class Slow(nn.Module):
     """Takes a known time."""
 
-    def __init__(self, seconds: float = 0.004) -> None:
+    def __init__(self, seconds: float = 0.4) -> None:
         super().__init__()
         self.layer = nn.Linear(8, 8)
         self.seconds = seconds
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        until = time.perf_counter() + self.seconds
-        while time.perf_counter() < until:
-            pass
+        sleep(self.seconds)
         return self.layer(x)
+
+
+@pytest.fixture(autouse=True)
+def told_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models take as long as they say."""
+    replace_clock(monkeypatch, timing, search, optimize)
 
 
 def engine(name: str, call: Callable[[nn.Module], Any], kind: Kind = "exact") -> Change:
@@ -151,7 +157,7 @@ def test_the_table_has_intervals_and_what_is_missing_for_int8(
     only(engine("quick", faster))
     coarse = Change("coarse", "lossy", ENGINE, lambda model, _: model)
     monkeypatch.setattr(known, "QUANTIZED", (coarse,))
-    said = str(slipstream.optimize_model(Slow(), EXAMPLE))
+    said = str(slipstream.optimize_model(Slow(0.004), EXAMPLE))
     between = r"; \d+\.\d\d to \d+\.\d\d x\n"
     assert re.search(r"\d+\.\d\d x .* won +quick\n.*" + between, said)
     assert re.search(r"\d+\.\d\d x .* inference-mode\n.*" + between, said)
@@ -165,7 +171,7 @@ def test_a_hundredth_does_not_win(only: Any) -> None:
         return other
 
     only(engine("little", little))
-    model = Slow(0.008)
+    model = Slow(0.8)
     found = slipstream.optimize_model(model, EXAMPLE)
     assert found.model is model
 
@@ -209,7 +215,7 @@ def test_one_that_keeps_memory_is_rejected(only: Any) -> None:
         return call
 
     only(engine("hoards", hoards), engine("fills a cache", fills_a_cache))
-    found = slipstream.optimize_model(Slow(0.01), EXAMPLE)
+    found = slipstream.optimize_model(Slow(1.0), EXAMPLE)
     assert row(found, "hoards").state == "rejected"
     assert "MB more with each call" in row(found, "hoards").why
     assert found.name == "fills a cache"
@@ -234,7 +240,7 @@ def test_what_is_not_admitted_pushes_nothing_out(only: Any) -> None:
         return lambda x: model.layer(x).bfloat16().float()
 
     def halfway(model: nn.Module) -> Any:
-        return Slow.forward.__get__(_with_layer(Slow(0.002), model.layer))
+        return Slow.forward.__get__(_with_layer(Slow(0.2), model.layer))
 
     only(engine("halfway", halfway), engine("half", half, "mixed"))
     found = slipstream.optimize_model(Slow(), EXAMPLE)
@@ -248,7 +254,7 @@ def test_a_precision_that_is_far_behind_is_tried_once(
     only(engine("quick", faster))
     slow = Change(
         "slow bits", "mixed", PRECISION,
-        lambda model, _: _with_layer(Slow(0.2), model.layer),
+        lambda model, _: _with_layer(Slow(20.0), model.layer),
     )  # fmt: skip
     monkeypatch.setattr(known, "PRECISIONS", (slow,))
     found = slipstream.optimize_model(Slow(), EXAMPLE, accuracy="mixed")
@@ -296,7 +302,7 @@ def test_coarse_numbers_are_judged_by_the_task(only: Any) -> None:
         return lambda model: lambda x: (model.layer(x) * steps).round() / steps
 
     only(engine("fine", coarse(64), "lossy"), engine("coarse", coarse(0.5), "lossy"))
-    model = Slow(0.001)
+    model = Slow(0.1)
     own = torch.Generator().manual_seed(1)
     pictures = [torch.randn(100, 8, generator=own) for _ in range(12)]
     data = [(x, model.layer(x).argmax(1)) for x in pictures]
@@ -397,17 +403,20 @@ def test_what_is_not_wanted_is_left_out(only: Callable[..., None]) -> None:
 @pytest.mark.slow
 def test_one_that_hangs_is_a_row() -> None:
     script = """
-    import time, torch, slipstream
-    from slipstream.infer import known, search
+    import time, pytest, torch, slipstream
+    from slipstream import timing
+    from slipstream.infer import known, optimize, search
+    from tests.clock import replace_clock
     from tests.infer.test_optimize import EXAMPLE, Slow, engine, faster, row
     known.LAYOUTS = known.COMPILED = known.PRECISIONS = ()
     search.thread_counts = lambda: []
     search._FINAL_S = 1.0
+    replace_clock(pytest.MonkeyPatch(), timing, search, optimize)
     def hangs(model):
         while True:
             time.sleep(0.01)
     known.QUICK = (engine("quick", faster), engine("hangs", hangs))
-    found = slipstream.optimize_model(Slow(), EXAMPLE, budget_s=25)
+    found = slipstream.optimize_model(Slow(0.1), EXAMPLE, budget_s=25)
     print(found.name, row(found, "hangs").state, row(found, "hangs").why)
     """
     done = subprocess.run(
@@ -532,7 +541,7 @@ def test_a_limit_cannot_be_caught_and_an_exit_is_a_row(only: Any) -> None:
 
     only(engine("leaves", lambda model: sys.exit(3)), engine("deaf", deaf))
     start = time.perf_counter()
-    found = slipstream.optimize_model(Slow(), EXAMPLE, budget_s=10)
+    found = slipstream.optimize_model(Slow(0.004), EXAMPLE, budget_s=10)
     assert time.perf_counter() - start < 20
     assert row(found, "leaves").state == "failed"
     assert "not done after" in row(found, "deaf").why

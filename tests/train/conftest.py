@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from slipstream.train import training
+from slipstream import timing
+from slipstream.train import judge, search, training, trial
+from tests.clock import replace_clock
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -16,3 +18,11 @@ def briefly() -> Iterator[None]:
         patch.setattr(training, "MOST", 32)
         yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def told_times() -> Iterator[None]:
+    """Steps take as long as they say."""
+    with pytest.MonkeyPatch.context() as patch:
+        replace_clock(patch, timing, trial, judge, search)
+        yield

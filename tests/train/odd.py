@@ -1,15 +1,15 @@
 """A network that behaves otherwise where its pictures lie channels-last: faster, wrong, broken."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from tests.clock import sleep
 from tests.train.small import pictures
 
-SLOW_S = 0.008
+SLOW_S = 0.8
 FAST_S = 0.0
 
 
@@ -18,7 +18,7 @@ def is_switched(images: torch.Tensor) -> bool:
 
 
 class Odd(nn.Module):
-    """Sleeps for as long as it is told, and does what it is told with its features where it is
+    """Takes as long as it is told, and does what it is told with its features where it is
     switched.
     """
 
@@ -35,7 +35,7 @@ class Odd(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         features = self.norm(self.conv(images)).tanh().mean((2, 3))
-        time.sleep(self.fast_s if is_switched(images) else self.slow_s)
+        sleep(self.fast_s if is_switched(images) else self.slow_s)
         if is_switched(images):
             features = self.change(features)
         found: torch.Tensor = self.out(features)

@@ -1,6 +1,5 @@
 """The size of micro-batches: the knee of samples per second."""
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ import slipstream
 from slipstream.errors import UsageError
 from slipstream.train.micro_batch import Point, knee_of, sizes_of
 from slipstream.train.parts import expect_cuttable
+from tests.clock import sleep
 from tests.train.small import cross_entropy, net, pictures, pictures_net, rows, sgd
 
 
@@ -52,17 +52,18 @@ class Costly(nn.Module):
         self.layers = net()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.004 if len(inputs) <= 16 else 0.0005 * len(inputs))
+        sleep(0.4 if len(inputs) <= 16 else 0.05 * len(inputs))
         found: torch.Tensor = self.layers(inputs)
         return found
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("told_times")
 def test_a_tuned_step_has_the_size_of_the_knee() -> None:
     model = Costly()
     recipe = slipstream.tune_step(
         model, cross_entropy, sgd(model), rows(4, size=64), micro_batch="auto", only=[],
-        budget_s=8.0,
+        budget_s=800.0,
     )  # fmt: skip
     assert recipe.choices.micro_batch == 16
     states = {row.name: row.state for row in recipe.rows}

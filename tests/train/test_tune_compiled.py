@@ -1,6 +1,5 @@
 """`tune_step` with compiled candidates: seconds to get ready, random numbers, many of them."""
 
-import time
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from slipstream.train.choices import Choices
 from slipstream.train.equivalence import equivalence
 from slipstream.train.reference import reference_of
 from slipstream.train.subject import Subject
+from tests.clock import sleep
 from tests.train.small import cross_entropy, net, rows, same_bits, sgd
 
 pytestmark = [
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 class SlowUncompiled(nn.Module):
-    """Sleeps unless it is compiled."""
+    """Takes a second unless it is compiled."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -29,16 +29,17 @@ class SlowUncompiled(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_compiling():
-            time.sleep(0.01)
+            sleep(1.0)
         found: torch.Tensor = self.layers(inputs)
         return found
 
 
+@pytest.mark.usefixtures("told_times")
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_a_compiled_step_is_kept_with_its_cost(dropout: float) -> None:
     model = SlowUncompiled(dropout)
     recipe = slipstream.tune_step(
-        model, cross_entropy, sgd(model), rows(), only=["compile"], budget_s=24.0
+        model, cross_entropy, sgd(model), rows(), only=["compile"], budget_s=2400.0
     )
     assert recipe.choices.compile is True
     [row] = [row for row in recipe.rows if row.name == "compile"]
