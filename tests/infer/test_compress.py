@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from slipstream import timing
 from slipstream.errors import UsageError
 from slipstream.infer.compress import compress, distill
 from slipstream.infer.compress import timed as timed_module
@@ -17,6 +18,7 @@ from slipstream.infer.compress.search import _count
 from slipstream.infer.inputs import Inputs, inputs_of
 from slipstream.infer.subject import Subject
 from slipstream.timing import Ratio
+from tests.clock import replace_clock, sleep
 
 pytest.importorskip("torch_pruning")
 
@@ -50,6 +52,7 @@ class Network(nn.Module):
         self.head = nn.Linear(width, 2)
 
     def forward(self, x):
+        sleep(0.01 * self.stem.out_channels)
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
 
 
@@ -205,7 +208,8 @@ def test_frozen_parameters_stay_frozen(trained):
 
 
 @pytest.mark.slow
-def test_a_faster_model_that_is_as_good_wins(trained):
+def test_a_faster_model_that_is_as_good_wins(trained, monkeypatch):
+    replace_clock(monkeypatch, timing)
     found = compress(trained, IMAGES[:64], 0.5, fit, accuracy, DATA, max_drop=0.05)
     before, after = found.rows
     assert after.state == "won", after.why

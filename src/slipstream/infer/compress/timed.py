@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from slipstream.infer.gates.reference import Reference
-from slipstream.timing import Ratio, ratio_of, time_in_turns
+from slipstream.timing import Ratio, least_gain, ratio_of, time_in_turns
 
 _TIMED_S = 4.0
-_LEAST_GAIN = 0.02
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def timed(before: Any, after: Any, reference: Reference, wait: Any) -> Timed:
         1e3 * _median(taken["after"]),
         Ratio(1.0, noise.low, noise.high),
         ratio_of(taken["before"], taken["after"]),
-        1 + max(_LEAST_GAIN, noise.high - 1, 1 - noise.low),
+        least_gain(noise),
     )
 
 

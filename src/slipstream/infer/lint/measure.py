@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from slipstream.infer.lint.case import Case
 from slipstream.infer.lint.finding import Other, Row
 from slipstream.infer.lint.layer import call_of
-from slipstream.timing import Ratio, ratio_of, time_in_turns
+from slipstream.timing import Ratio, least_gain, ratio_of, time_in_turns
 
-_LEAST_GAIN = 0.02
 _LEAST_CALLS = 8  # of each, with those that warm up
 
 
@@ -37,13 +36,12 @@ def measure(case: Case, turns: Turns) -> Row:
         return row
     row.now_ms = 1e3 * statistics.median(taken["now"])
     noise = ratio_of(taken["now"], taken["again"])
-    least = 1 + max(_LEAST_GAIN, noise.high - 1, 1 - noise.low)
     for what, layers in case.others.items():
         speed = ratio_of(taken["now"], taken[what])
         flops = sum(layer.flops for layer in layers)
         # Not the median of its own times: in turns with "now" it is the ratio that is sure.
         row.others.append(Other(what, row.now_ms / speed.value, flops, speed))
-    _judge(row, least)
+    _judge(row, least_gain(noise))
     return row
 
 
