@@ -17,6 +17,7 @@ import torch
 
 from slipstream.doctor.capture import Call, Process
 from slipstream.doctor.diagnose import diagnose
+from slipstream.doctor.learning import forward_passes
 from slipstream.doctor.record import stopwatch
 from slipstream.doctor.record.libraries import time_libraries
 from slipstream.doctor.record.models import ModelFacts
@@ -41,6 +42,51 @@ def test_shapes_that_a_model_gets_are_known_up_to_a_few() -> None:
     for rows in range(40):
         facts.note(model, (torch.zeros(rows, 4),), {})
     assert len(facts.found[number]["shapes"]) == 8
+
+
+def test_the_batch_that_is_learned_from_is_kept() -> None:
+    """Not those of one row, by which an agent chooses what to do."""
+    facts, model = ModelFacts(), torch.nn.Linear(4, 1)
+    for _ in range(5):
+        for rows in (1, 1, 1, 128):
+            number = facts.note(model, (torch.zeros(rows, 4),), {})
+        facts.after_backward()
+    facts.note(model, (torch.zeros(1, 4),), {})
+    [((kept,), _)] = facts.given.values()
+    assert kept.shape == (128, 4)
+    evaluated = torch.nn.Linear(4, 1).eval()
+    with torch.no_grad():
+        for rows in (7, 7, 7, 3):
+            other = facts.note(evaluated, (torch.zeros(rows, 4),), {})
+    assert [given[0][0].shape[0] for key, given in facts.given.items() if key[0] == other] == [7]
+    assert number != other
+
+
+@pytest.mark.parametrize("is_learned_from", [False, True])
+def test_validation_without_a_loader_is_told_from_what_is_learned_from(
+    is_learned_from: bool,
+) -> None:
+    model, x = torch.nn.Linear(4, 1), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def epoch() -> None:
+        labels = model.train()(x)
+        loss = labels.sum() if not is_learned_from else (labels - kept.pop()).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found = model.eval()(x)
+        if is_learned_from:
+            kept.append(found)
+
+    kept = [model(x)]
+    with diagnose() as watched:
+        for _ in range(12):
+            epoch()
+    spans = watched.diagnosis.capture.spans
+    learns = [learns for span, learns in forward_passes(spans) if not span.detail[1]]
+    assert len(learns) == 12
+    assert learns[:11] == [is_learned_from] * 11
 
 
 def test_shapes_of_pictures_in_lists_and_names_count() -> None:

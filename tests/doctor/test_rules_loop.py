@@ -281,6 +281,10 @@ def test_evaluation_with_gradients_is_measured_and_a_trained_eval_mode_is_not_me
     assert found.cost_ms == pytest.approx(1.0, rel=0.05)
     trained = ((FORWARD, 3, [0, False, True]), *PASSES[2:])
     assert findings(case_of(*trained, model=models, replays=[entry])) == {}
+    for is_gone in (False, True):  # in a loop without a loader a backward pass always follows
+        before = ((FORWARD, 4, [0, False, True, is_gone]), *PASSES[1:])
+        found = findings(case_of(*before, model=models, replays=[entry]))
+        assert set(found) == ({"eval-with-grad"} if is_gone else set())
 
 
 def test_validation_inside_of_steps_is_named_when_it_is_a_quarter() -> None:

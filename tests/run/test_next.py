@@ -111,7 +111,7 @@ def test_a_slow_down_that_nobody_believes_is_no_headline() -> None:
         Outcome("train.py", fixes, "", speed=slower, steps_per_s=9.0, ceiling_per_s=5.0), console
     )
     said = console.export_text()
-    assert "1 fix applied; what they bring could not be told from noise" in said
+    assert "1 fix applied; what it brings could not be told from noise" in said
     assert "ceiling" not in said
 
 

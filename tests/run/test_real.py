@@ -94,7 +94,7 @@ def test_a_run_as_its_trials_keeps_its_fixes(tmp_path: Path) -> None:
     assert "zero-grad" not in why
     assert why.pop("async-save").startswith("files that take a moment")
     assert why.pop("parallel-loading").count("DataLoader at ") == 1  # though there are three
-    assert set(why.values()) == {"there was nothing to do for it in this run"}
+    assert set(why.values()) == {"there was nothing to do for it"}
 
 
 def test_where_warnings_are_errors_fixes_are_undone_and_the_script_goes_on(
@@ -116,7 +116,7 @@ def test_where_warnings_are_errors_fixes_are_undone_and_the_script_goes_on(
 def test_a_fix_that_had_nothing_to_do_says_so(tmp_path: Path) -> None:
     """Samples are no rows, and there are no workers."""
     (idle,) = run(tmp_path, 0, ["fast-loader"], []).fixes
-    assert (idle.state, idle.why) == ("skipped", "there was nothing to do for it in this run")
+    assert (idle.state, idle.why) == ("skipped", "there was nothing to do for it")
     (busy,) = run(tmp_path, 2, ["fast-loader"], []).fixes
     assert "shared memory" in busy.notes[0] and busy.state == "applied"
 

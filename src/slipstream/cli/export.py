@@ -21,9 +21,10 @@ def export(
 
     Exits 1 when damaged samples were skipped.
     """
-    from slipstream.cli.progress import count_of, format_bytes, show_progress
+    from slipstream.cli.progress import format_bytes, show_progress
     from slipstream.cli.text import SHOWN_ITEMS, say
     from slipstream.pack.export import export_dataset
+    from slipstream.words import count_of
 
     with show_progress("exporting", "samples") as progress:
         report = export_dataset(path, out, on_error=on_error.value, progress=progress)

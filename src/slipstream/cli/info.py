@@ -27,8 +27,9 @@ def info(
 
 
 def _print_info(found: "DatasetInfo") -> None:
-    from slipstream.cli.progress import count_of, format_bytes
+    from slipstream.cli.progress import format_bytes
     from slipstream.cli.text import group_reasons, say, say_items
+    from slipstream.words import count_of
 
     counts = f"{count_of(found.samples, 'sample')}, {count_of(found.shards, 'shard')}"
     say(f"{found.path}: {counts}, {format_bytes(found.bytes)}")

@@ -76,8 +76,9 @@ def pack(
 
 
 def _print_report(report: "PackReport", pictures: "PictureOptions", *, appended: bool) -> None:
-    from slipstream.cli.progress import count_of, format_bytes
+    from slipstream.cli.progress import format_bytes
     from slipstream.cli.text import group_reasons, say, say_items
+    from slipstream.words import count_of
 
     size = format_bytes(report.packed_bytes)
     if report.source_bytes:

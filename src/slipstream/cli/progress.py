@@ -89,15 +89,6 @@ def _number(value: float, unit: str) -> str:
     return format_bytes(value) if unit == "bytes" else f"{value:,.0f}"
 
 
-def count_of(count: int, noun: str) -> str:
-    """A number with its noun.
-
-    >>> count_of(1, "shard"), count_of(1200, "shard")
-    ('1 shard', '1,200 shards')
-    """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def format_bytes(count: float) -> str:
     """Bytes for people.
 

@@ -18,10 +18,11 @@ def verify(
     """Check every byte of a dataset against its checksums. Exits 1 when something is wrong."""
     import sys
 
-    from slipstream.cli.progress import count_of, format_bytes, show_progress
+    from slipstream.cli.progress import format_bytes, show_progress
     from slipstream.errors import CorruptDataset
     from slipstream.store.reader import read_manifest
     from slipstream.store.verify import verify_dataset
+    from slipstream.words import count_of
 
     total: int | None = None
     samples = 0

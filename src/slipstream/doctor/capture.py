@@ -23,7 +23,12 @@ NEXT = (
 FETCH, COLLATE = "fetch", "collate"  # inside `next`, where the loop's own process reads
 START = "start"  # a loader's iterator was made, workers and all; detail: [loader, iteration]
 COPY = "copy"  # from the processor's memory to a device; detail: a `Call` number
-FORWARD, BACKWARD, OPTIMIZER, ZERO_GRAD = "forward", "backward", "optimizer", "zero-grad"
+FORWARD = (
+    # detail: [model, in training, with gradients], and of those in evaluation with gradients
+    # whether their graph was gone before the next backward pass
+    "forward"
+)
+BACKWARD, OPTIMIZER, ZERO_GRAD = "backward", "optimizer", "zero-grad"
 CLIP = "clip"  # gradients clipped
 SYNC = "sync"  # the loop waited for the device; detail: a `Call` number
 SAVE = "save"  # torch.save and its like

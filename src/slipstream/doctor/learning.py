@@ -9,10 +9,10 @@ _OFTEN = 0.5  # of the backward passes
 
 def forward_passes(spans: Sequence[Span]) -> list[tuple[Span, bool]]:
     """Those that are described, in order, and whether each is learned from: it has gradients, and a
-    backward pass comes before the next batch and the next step.
+    backward pass comes before the next batch and the next step, when its graph is still there.
     """
     return [
-        (span, backward is not None and bool(span.detail[2]))
+        (span, backward is not None and bool(span.detail[2]) and not any(span.detail[3:]))
         for span, backward in _with_backward(spans)
     ]
 

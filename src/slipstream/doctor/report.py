@@ -90,14 +90,15 @@ def _epoch(attribution: Attribution) -> dict[str, Any] | None:
 
 def _ceiling(capture: Capture, attribution: Attribution) -> float | None:
     """A step on a batch that is there already: measured by the ladder, else what is left of a step
-    without loading.
+    without loading. None where nothing is loaded.
     """
     if not attribution.steps:
         return None
     for rung in capture.ladder:
         if rung.name == "cached batch" and rung.step_ms:
             return sum(rung.step_ms) / len(rung.step_ms)
-    return attribution.step_ms - attribution.of(LOADING)
+    loading_ms = attribution.of(LOADING)
+    return attribution.step_ms - loading_ms if loading_ms else None
 
 
 def _rung(rung: Rung) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def _diagnose(target: Target, values: dict[str, Any], place: Path) -> None:
 def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
     from slipstream.run.apply import apply_all
     from slipstream.run.follow import Follower
+    from slipstream.run.idle import idle_in_trial
     from slipstream.run.situation import load_situation
     from slipstream.run.trace import save_trace
 
@@ -105,5 +106,6 @@ def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
             for name in values["fixes"]
             if situation.did_nothing(name)
         }
+        left |= idle_in_trial(values["fixes"], situation)
         (place / "left.json").write_text(json.dumps(left))
     save_trace(trace, place / "trace.json")

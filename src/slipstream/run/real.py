@@ -13,6 +13,7 @@ from slipstream.run.child import seed_all
 from slipstream.run.early import give_back
 from slipstream.run.fix import Situation, warn
 from slipstream.run.follow import Follower
+from slipstream.run.idle import IDLE, idle
 from slipstream.run.next import next_of
 from slipstream.run.outcome import FixOutcome, Outcome
 from slipstream.run.ranks import Ranks, find_ranks
@@ -22,14 +23,6 @@ PLACE = "slipstream-run-"
 # A device may add in another order in one run of some: trials that were equal do not exclude it.
 _NEAR_ON_DEVICE = 1e-3
 _SEVERAL = 1.9  # backward passes for a step of an optimizer: gradients are summed up
-_IDLE = "there was nothing to do for it in this run"
-_AHEAD = "parallel-loading"
-_IN_OTHERS = f"the processes of {_AHEAD} make the batches"
-# These note all that they do.
-_TELLING = (
-    "fast-loader", "shared-lists", "device-prefetch", "inference-mode", "contiguous-inputs",
-    "foreach-loops", "foreach-optimizer", "uint8-bus", "deferred-values", "async-save",
-)  # fmt: skip
 
 
 def run_for_real(target: Target, folder: Path) -> Outcome:
@@ -93,12 +86,9 @@ class _Real:
 
     def _note_idle(self) -> None:
         """Fixes that had nothing to do did nothing."""
-        for fix in self._tried.fixes:
-            if fix.state == "applied" and fix.name in set(_TELLING) - set(self._situation.notes):
-                known = self._situation
-                is_ahead = _AHEAD in known.notes and not known.did_nothing(_AHEAD)
-                is_elsewhere = fix.name == "fast-loader" and is_ahead
-                fix.state, fix.why = "skipped", _IN_OTHERS if is_elsewhere else _IDLE
+        applied = {fix.name: fix for fix in self._tried.fixes if fix.state == "applied"}
+        for name, why in idle(applied, self._situation):
+            applied[name].state, applied[name].why = "skipped", why
 
     def _hear_others(self, outcome: Outcome) -> None:
         """What went otherwise for other ranks: the first waits a moment for them."""
@@ -157,7 +147,7 @@ def _differences(fixes: Sequence[FixOutcome], ranks: Ranks) -> list[str]:
             lines.append(f"rank {rank}: has not said how it went")
             continue
         for name, state, why in told:
-            idle = why == _IDLE or any(fix.name == name and fix.why == _IDLE for fix in fixes)
-            if own.get(name) != state and not idle:
+            is_idle = why == IDLE or any(fix.name == name and fix.why == IDLE for fix in fixes)
+            if own.get(name) != state and not is_idle:
                 lines.append(f"rank {rank}: {name} {state}, {why}")
     return lines

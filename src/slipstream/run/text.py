@@ -77,6 +77,7 @@ def _made_up(outcome: Outcome) -> str:
 def _headline(outcome: Outcome) -> str:
     speed = outcome.speed
     count = sum(fix.state == "applied" for fix in outcome.fixes)
+    they = "it brings" if count == 1 else "they bring"
     fixes = f"{count} fix{'' if count == 1 else 'es'} applied"
     if not count:
         return "No fix was applied."
@@ -87,11 +88,11 @@ def _headline(outcome: Outcome) -> str:
             f" {speed.high:.2f}), with {without}; the run went without."
         )
     if speed is None:
-        return f"{fixes}; too few steps to measure what they bring."
+        return f"{fixes}; too few steps to measure what {they}."
     if speed.low < 1:
         # Fixes that surely slow it down were undone.
         between = f" ({speed.low:.2f} to {speed.high:.2f} x as fast)" if speed.high >= 1 else ""
-        return f"{fixes}; what they bring could not be told from noise{between}."
+        return f"{fixes}; what {they} could not be told from noise{between}."
     return (
         f"{speed.ratio:.2f} x as fast ({speed.low:.2f} to {speed.high:.2f}): {speed.before:.2f}"
         f" steps/s before, {speed.after:.2f} after; {fixes}."

@@ -181,6 +181,9 @@ class _Child:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
+                # oneDNN leaves it for profilers.
+                with contextlib.suppress(OSError):
+                    Path(f"/tmp/perf-{child.pid}.map").unlink()
         said = output.read_text(errors="replace")[-2000:]
         if is_late and not (self._place / "trace.json").exists():
             said += f"\nnothing came to an end within {_PATIENCE_S:g} s"

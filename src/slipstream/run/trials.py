@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,11 +230,29 @@ class Trials:
         self._runs.append(again)
         speed = self._speed(fixed, beside=len(fixed) + 1)
         if not self._any(speed is not None and speed.high < 1):
-            return speed
+            return self._rough(speed, fixed, beside=len(fixed) + 1)
         # They may have come or gone in between.
         self._say("it looks slower; once more with the fixes …")
         fixed = [*fixed, self._try(names)]
-        return self._speed(fixed) if fixed[-1].is_good else speed
+        if not fixed[-1].is_good:
+            return speed
+        return self._rough(self._speed(fixed), fixed, beside=len(fixed))
+
+    def _rough(self, speed: Speed | None, fixed: list[Trial], beside: int) -> Speed | None:
+        """With the interval of what any two of them say: in a crowd whole processes are faster or
+        slower, which the steps of one do not show.
+        """
+        pairs = [
+            compare_speed(run.trace, other.trace)
+            for run in self._runs[-beside:] if run.trace
+            for other in fixed if other.trace
+        ]  # fmt: skip
+        known = [pair for pair in pairs if pair is not None]
+        if speed is None or not known:
+            return speed
+        return replace(
+            speed, low=min(pair.low for pair in known), high=max(pair.high for pair in known)
+        )
 
     def _warn_of_a_crowd(self) -> bool:
         """Whether others take cores, from any rank."""
@@ -296,7 +315,7 @@ class Trials:
                     break
             else:
                 others = ", ".join(fix.name for fix in taken[:-1])
-                fault = f"together with {others}, none of which is at fault alone: {fault}"
+                fault = f"{fault}, and only together with {others}"
         self._undo([culprit], fault)
         return [fix for fix in taken if fix is not culprit]
 
@@ -319,7 +338,7 @@ class Trials:
         tried.fixes = [said.get(outcome.name, outcome) for outcome in tried.fixes]
         kept = [fix for fix in candidates if fix.name in proof.kept]
         if kept:
-            own = f"{tried.checked}; " if exact else ""
+            own = f"with the exact fixes alone {tried.checked}; with all " if exact else ""
             tried.checked = own + proof.checked
             if not self._runs:
                 self._run_as_it_is()

@@ -33,6 +33,7 @@ from slipstream.doctor.capture import (
     Call,
 )
 from slipstream.doctor.record.device import DeviceHooks
+from slipstream.doctor.record.evaluated import Evaluated
 from slipstream.doctor.record.further import FurtherHooks
 from slipstream.doctor.record.machine import cuda_is_in_use
 from slipstream.doctor.record.models import ModelFacts
@@ -76,6 +77,7 @@ class LoopHooks:
         self._graphs: deque[weakref.ref[Any]] = deque(maxlen=200)
         self._backwards = 0
         self.by_hand = StepsByHand()
+        self._evaluated = Evaluated()
 
     @property
     def has_workers(self) -> bool:
@@ -159,6 +161,7 @@ class LoopHooks:
                 return original(tensors, *args, **kwargs)
             call = trace.call_here("backward")
             self._watch_graph(tensors, call)
+            self._evaluated.before_backward()
             self._further.retained.before_backward(tensors, call, *_keeps(*args, **kwargs))
             with self.by_hand.backward() as is_by_hand:
                 is_step = is_by_hand and not self._has_optimizer
@@ -181,6 +184,7 @@ class LoopHooks:
         def grad(*args: Any, **kwargs: Any) -> Any:
             if not trace.is_here:
                 return original(*args, **kwargs)
+            self._evaluated.before_backward()
             if self._has_optimizer or not called_by_user():
                 with trace.span(BACKWARD):
                     return original(*args, **kwargs)
@@ -264,7 +268,10 @@ class LoopHooks:
             try:
                 facts, inside = hooks._look_at(self, args, kwargs)
                 with trace.span(FORWARD, facts), inside or nullcontext():
-                    return original(self, *args, **kwargs)
+                    result = original(self, *args, **kwargs)
+                if facts is not None and facts[1:3] == [False, True]:
+                    hooks._evaluated.watch(facts, result)
+                return result
             finally:
                 hooks._in_forward = False
 

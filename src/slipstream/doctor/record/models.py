@@ -21,7 +21,9 @@ from slipstream.doctor.record.inside import (
 from slipstream.doctor.record.places import users_depth, users_place
 from slipstream.doctor.record.room import is_there_room
 
-_LOOKED_AT = 3  # calls of a model whose inputs are described; the last of them is kept
+# Calls of a model whose inputs are described. The last of them is kept, or where gradients are on
+# the last one before the next step: others may have chosen an action or a sample for it.
+_LOOKED_AT = 3
 _MOST_HELD = 3
 _MOST_SHAPES = 8
 _MOST_TENSORS = 32  # of a call
@@ -46,6 +48,8 @@ class ModelFacts:
         self._to_judge: list[int] = []
         self.found: list[dict[str, Any]] = []
         self.given: dict[tuple[int, str], tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self._latest: dict[tuple[int, str], tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self._learned: set[tuple[int, str]] = set()  # of which the one before a step is kept
         self.depths: dict[tuple[int, str], int] = {}  # frames of the script where it is called
         self.insides: dict[int, Inside] = {}
         self.autocast_dtype: torch.dtype | None = None  # on a device, where it was seen
@@ -77,12 +81,20 @@ class ModelFacts:
             mode["synced"] += 1
             if mode["synced"] in _TIMED_EXCHANGES and facts["is_distributed"]:
                 facts["exchanges_ns"] += _exchange_ns(module)
-        if mode["calls"] == _LOOKED_AT and number in self._held:
-            self.given[number, name] = _without_graph(args), _without_graph(kwargs)
-            leaves = tree_leaves((args, kwargs))
-            mode["input_learns"] = any(getattr(leaf, "requires_grad", False) for leaf in leaves)
-            self.depths[number, name] = users_depth()
+        if number in self._held and mode["calls"] >= _LOOKED_AT:
+            if mode["calls"] == _LOOKED_AT:
+                self._keep(number, name, args, kwargs)
+                self.depths[number, name] = users_depth()
+            if torch.is_grad_enabled() and (number, name) not in self._learned:
+                self._latest[number, name] = args, kwargs
         return number
+
+    def _keep(self, number: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.given[number, name] = _without_graph(args), _without_graph(kwargs)
+        leaves = tree_leaves((args, kwargs))
+        mode = self.found[number]["modes"][name]
+        learns = any(getattr(leaf, "requires_grad", False) for leaf in leaves)
+        mode["input_learns"] = mode.get("input_learns", False) or learns
 
     def look_inside(self, number: int, module: Any) -> AbstractContextManager[Any] | None:
         """A context for this call if its layers are to be looked at."""
@@ -102,6 +114,10 @@ class ModelFacts:
         """Gradients are there: which layers got none, and which parameters that nobody asked for.
         Lets go of what was held for that.
         """
+        for (number, name), (args, kwargs) in self._latest.items():
+            self._keep(number, name, args, kwargs)
+            self._learned.add((number, name))
+        self._latest.clear()
         while self._to_judge:
             number = self._to_judge.pop()
             inside = self.insides[number]
@@ -134,6 +150,7 @@ class ModelFacts:
         """Everything."""
         self._held.clear()
         self.given.clear()
+        self._latest.clear()
         self.insides.clear()
 
     def _hold(self, number: int, module: Any) -> None:

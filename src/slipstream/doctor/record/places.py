@@ -4,6 +4,7 @@ import os
 import sys
 import sysconfig
 from functools import partial
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -15,6 +16,20 @@ _FOREIGN = tuple(
 )
 _HERE = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118
 _known: dict[CodeType, bool] = {}
+
+
+def _installed() -> tuple[str, ...]:
+    """Packages that pip has put into folders of PYTHONPATH, by its own records of them."""
+    found: set[str] = set()
+    for folder in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        place = Path(folder).absolute()
+        for record in place.glob("*.dist-info/RECORD"):
+            names = {line.partition("/")[0] for line in record.read_text().splitlines()}
+            found.update(f"{place / name}{os.sep}" for name in names if name.isidentifier())
+    return tuple(found)
+
+
+_FOREIGN += _installed()
 
 
 def is_users(code: CodeType) -> bool:

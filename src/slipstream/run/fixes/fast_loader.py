@@ -16,6 +16,7 @@ from slipstream.run.loading import programs
 from slipstream.run.loading.keeping import begin, forget_all
 from slipstream.run.loading.rows import RowsFetcher, suits, way_to_rows
 from slipstream.run.loading.workers import why_not_slots
+from slipstream.words import count_of
 
 NAME = "fast-loader"
 
@@ -27,7 +28,9 @@ def applies(situation: Situation) -> tuple[bool, str]:
         return False, "no DataLoader reads a dataset by number"
     with_workers = [loader for loader in loaders if loader.workers]
     if with_workers:
-        return True, f"{with_workers[0].workers} workers read {with_workers[0].dataset}"
+        reads = "reads" if with_workers[0].workers == 1 else "read"
+        workers = count_of(with_workers[0].workers, "worker")
+        return True, f"{workers} {reads} {with_workers[0].dataset}"
     if any(loader.collate == "default_collate" for loader in loaders):
         return True, f"samples of {loaders[0].dataset} are looked up one by one"
     return False, "no loader has workers, and none has torch's own collate"

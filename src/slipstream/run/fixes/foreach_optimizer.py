@@ -13,6 +13,7 @@ import torch
 from slipstream.nesterov import adds_to_gradients
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.optimizers import Switched, is_open, measured_gain, switch
+from slipstream.words import count_of
 
 NAME = "foreach-optimizer"
 EQUAL = ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "RMSprop", "Rprop")
@@ -28,7 +29,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
     gain = measured_gain(situation, "foreach")
     if gain is not None and gain <= 1:
         return False, "measured: it is not faster"
-    return True, f"{found[0]['class']} has {found[0]['parameters']} parameters"
+    return True, f"{found[0]['class']} has {count_of(found[0]['parameters'], 'parameter')}"
 
 
 def gives_the_same(entry: dict[str, Any]) -> bool:

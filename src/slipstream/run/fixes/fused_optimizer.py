@@ -13,6 +13,7 @@ import torch
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.fixes.foreach_optimizer import gives_the_same
 from slipstream.run.optimizers import Switched, is_open, measured_gain, switch
+from slipstream.words import count_of
 
 NAME = "fused-optimizer"
 RULE = "for-loop-optimizer"
@@ -34,7 +35,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
         found = [entry for entry in found if not gives_the_same(entry)]
     if not found:
         return False, "foreach-optimizer is as fast, with the same results"
-    return True, f"{found[0]['class']} has {found[0]['parameters']} parameters: {way}"
+    return True, f"{found[0]['class']} has {count_of(found[0]['parameters'], 'parameter')}: {way}"
 
 
 def _can_choose(entry: dict[str, Any]) -> bool:

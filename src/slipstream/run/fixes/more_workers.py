@@ -22,6 +22,8 @@ NAME = "more-workers"
 
 def applies(situation: Situation) -> tuple[bool, str]:
     """Where workers never rest, the loop waits, and there is room for more of them."""
+    if not any(loader.workers for loader in situation.capture.loaders):
+        return False, "no loader has workers"
     found = wanted(situation)
     if found is None:
         return False, "workers keep up with the loop, or there are no cores for more"

@@ -31,7 +31,7 @@ _LEFT = (
 def applies(situation: Situation) -> tuple[bool, str]:
     """Where the loop saves."""
     if not situation.called("torch.save"):
-        return False, "no torch.save in the loop"
+        return False, "no torch.save was seen"
     if has_ranks():
         return False, "other processes may wait for the file"
     return True, "torch.save in the loop"

@@ -8,6 +8,7 @@ from slipstream.run.sandbox import databases, processes, shared_memory, torch_fi
 from slipstream.run.sandbox.files import Files
 from slipstream.run.sandbox.held import replace_all
 from slipstream.run.sandbox.layers import Layers
+from slipstream.run.sandbox.libraries import map_libraries
 
 
 def enter(folder: str | Path) -> None:
@@ -29,3 +30,4 @@ def enter(folder: str | Path) -> None:
             **processes.wrapped(folder),
         }
     )
+    map_libraries(layers)

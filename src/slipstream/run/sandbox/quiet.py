@@ -2,11 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from slipstream.run.sandbox.imported import when_imported
 
 _SWITCHES = {
     "WANDB_MODE": "disabled",
@@ -32,7 +33,7 @@ def quieted(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 def silence() -> None:
     """What a script says in its calls is stronger than the environment: there as well."""
-    sys.meta_path.insert(0, _WhenImported({"wandb": _silence_wandb, "mlflow": _silence_mlflow}))
+    when_imported({"wandb": _silence_wandb, "mlflow": _silence_mlflow})
 
 
 def _silence_wandb(module: ModuleType) -> None:
@@ -69,32 +70,3 @@ def _silence_mlflow(module: ModuleType) -> None:
         original(self)
 
     client.__init__ = init
-
-
-class _WhenImported:
-    """Changes modules as soon as they are there. Leaves the finding of them to others."""
-
-    def __init__(self, changes: dict[str, Callable[[ModuleType], None]]) -> None:
-        self._changes = changes
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """With what is to be done behind its import, which may not follow."""
-        change = self._changes.get(name)
-        if change is None:
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        finds = (getattr(finder, "find_spec", None) for finder in others)  # not in old ones
-        found = (find(name, path, target) for find in finds if find is not None)
-        spec: ModuleSpec | None = next((each for each in found if each is not None), None)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            change(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec

@@ -1,7 +1,5 @@
 """torch and safetensors read and write files by themselves."""
 
-import os
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -10,6 +8,7 @@ from torch.package.package_exporter import PackageExporter
 from torch.package.package_importer import PackageImporter
 
 from slipstream.run.sandbox.layers import Layers
+from slipstream.run.sandbox.paths import with_path
 
 
 def wrapped(layers: Layers) -> dict[Any, Any]:
@@ -19,12 +18,12 @@ def wrapped(layers: Layers) -> dict[Any, Any]:
         return layers.for_writing(path, keep=False)
 
     functions = {
-        torch.save: _with_path(torch.save, 1, "f", written),
-        torch.load: _with_path(torch.load, 0, "f", layers.for_reading),
-        torch.jit.save: _with_path(torch.jit.save, 1, "f", written),
-        torch.jit.load: _with_path(torch.jit.load, 0, "f", layers.for_reading),
-        torch.export.save: _with_path(torch.export.save, 1, "f", written),
-        torch.export.load: _with_path(torch.export.load, 0, "f", layers.for_reading),
+        torch.save: with_path(torch.save, 1, "f", written),
+        torch.load: with_path(torch.load, 0, "f", layers.for_reading),
+        torch.jit.save: with_path(torch.jit.save, 1, "f", written),
+        torch.jit.load: with_path(torch.jit.load, 0, "f", layers.for_reading),
+        torch.export.save: with_path(torch.export.save, 1, "f", written),
+        torch.export.load: with_path(torch.export.load, 0, "f", layers.for_reading),
     }
     # Compiled models write without torch.jit.save; classes have copies of the method.
     save = torch.jit._script.RecursiveScriptModule.save
@@ -33,19 +32,19 @@ def wrapped(layers: Layers) -> dict[Any, Any]:
         *_with_all_below(torch.jit.ScriptModule),
     ):
         if vars(holder).get("save") is save:
-            holder.save = _with_path(save, 1, "f", written)
-    reads = _with_path(PackageImporter.__init__, 1, "file_or_buffer", layers.for_reading)
+            holder.save = with_path(save, 1, "f", written)
+    reads = with_path(PackageImporter.__init__, 1, "file_or_buffer", layers.for_reading)
     PackageImporter.__init__ = reads  # type: ignore[method-assign]
     for holder, name, argument in _written_by_c():
-        setattr(holder, name, _with_path(getattr(holder, name), 1, argument, written))
+        setattr(holder, name, with_path(getattr(holder, name), 1, argument, written))
     functions[torch.from_file] = _from_file(torch.from_file, layers)
     storage = torch.UntypedStorage
     storage.from_file = staticmethod(_from_file(storage.from_file, layers))  # type: ignore[method-assign]
     safetensors = _safetensors()
     if safetensors is not None:
         write, read = safetensors.serialize_file, safetensors.safe_open
-        functions[write] = _with_path(write, 1, "filename", written)
-        functions[read] = _with_path(read, 0, "filename", layers.for_reading)
+        functions[write] = with_path(write, 1, "filename", written)
+        functions[read] = with_path(read, 0, "filename", layers.for_reading)
     return functions
 
 
@@ -74,21 +73,6 @@ def _from_file(original: Any, layers: Layers) -> Any:
 
 def _with_all_below(holder: Any) -> list[Any]:
     return [holder, *(found for each in holder.__subclasses__() for found in _with_all_below(each))]
-
-
-def _with_path(original: Any, position: int, name: str, change: Callable[[Any], Any]) -> Any:
-    """Its argument `name` is a path, or a file."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given = args[position] if len(args) > position else kwargs.get(name)
-        if isinstance(given, (str, os.PathLike)):
-            if len(args) > position:
-                args = (*args[:position], change(given), *args[position + 1 :])
-            else:
-                kwargs[name] = change(given)
-        return original(*args, **kwargs)
-
-    return call
 
 
 def _safetensors() -> Any:
