@@ -3,6 +3,7 @@
 from pathlib import Path
 from textwrap import dedent
 
+import numpy as np
 import pytest
 
 from tests.run.sandbox_kit import in_trial, make_home
@@ -237,3 +238,17 @@ def test_files_of_hdf5_are_the_trials_own(home: Path) -> None:
     with h5py.File(home / "users.h5", "w") as file:
         file["x"] = [1, 2]
     assert in_trial(home, dedent(code)).splitlines() == ["[7 2]", "3", "is there"]
+
+
+def test_a_large_file_of_hdf5_is_not_copied_to_be_read(home: Path) -> None:
+    """Though the script may write to it."""
+    import h5py
+
+    with h5py.File(home / "users.h5", "w") as file:
+        file["x"] = np.zeros(80 << 20, np.uint8)
+    code = """
+        import h5py
+        with h5py.File("users.h5", mode="a") as file:
+            print(file["x"][-1], file.filename)
+    """
+    assert in_trial(home, dedent(code)).split() == ["0", "users.h5"]

@@ -3,6 +3,7 @@
 import os
 import sys
 import sysconfig
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
@@ -23,9 +24,11 @@ def _installed() -> tuple[str, ...]:
     found: set[str] = set()
     for folder in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         place = Path(folder).absolute()
-        for record in place.glob("*.dist-info/RECORD"):
-            names = {line.partition("/")[0] for line in record.read_text().splitlines()}
-            found.update(f"{place / name}{os.sep}" for name in names if name.isidentifier())
+        with suppress(OSError):
+            for record in place.glob("*.dist-info/RECORD"):
+                lines = record.read_text(errors="replace").splitlines()
+                names = {line.partition("/")[0] for line in lines}
+                found.update(f"{place / name}{os.sep}" for name in names if name.isidentifier())
     return tuple(found)
 
 

@@ -2,6 +2,9 @@
 what it wrote otherwise is found by them.
 """
 
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -9,6 +12,8 @@ from typing import Any
 from slipstream.run.sandbox.imported import when_imported
 from slipstream.run.sandbox.layers import Layers
 from slipstream.run.sandbox.paths import with_mode, with_path
+
+_MOST_COPIED = 64 << 20  # bytes
 
 
 def map_libraries(layers: Layers) -> None:
@@ -21,7 +26,12 @@ def map_libraries(layers: Layers) -> None:
         "pyarrow.parquet": _map_parquet,
         "tokenizers": _map_tokenizers,
     }
-    when_imported({name: partial(change, layers) for name, change in changes.items()})
+    when_imported({name: partial(_leniently, change, layers) for name, change in changes.items()})
+
+
+def _leniently(change: Callable[[Layers, Any], None], layers: Layers, module: ModuleType) -> None:
+    with suppress(AttributeError, TypeError):  # of a version that nobody has seen here
+        change(layers, module)
 
 
 def _map_opencv(layers: Layers, cv2: ModuleType) -> None:
@@ -30,8 +40,22 @@ def _map_opencv(layers: Layers, cv2: ModuleType) -> None:
 
 
 def _map_hdf5(layers: Layers, h5py: ModuleType) -> None:
-    # Keeps its own name: what looks for files that are opened is put on it.
-    h5py.File.__init__ = with_mode(h5py.File.__init__, 1, "name", layers)
+    original = h5py.File.__init__
+    mapped = with_mode(original, 1, "name", layers)
+
+    def init(self: Any, name: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> None:
+        # Data sets are opened for more than reading, too, and never written.
+        is_large = mode in ("a", "r+") and _old_bytes(layers, name) > _MOST_COPIED
+        (original if is_large else mapped)(self, name, mode, *args, **kwargs)
+
+    h5py.File.__init__ = init
+
+
+def _old_bytes(layers: Layers, path: Any) -> int:
+    found = layers.find(path) if isinstance(path, (str, os.PathLike)) else None
+    if found is None or not found.is_only_old or found.old is None:
+        return 0
+    return found.old.st_size
 
 
 def _map_arrow(layers: Layers, pyarrow: Any) -> None:
