@@ -19,6 +19,7 @@ from slipstream.doctor.capture import Call, Process
 from slipstream.doctor.diagnose import diagnose
 from slipstream.doctor.learning import forward_passes
 from slipstream.doctor.record import stopwatch
+from slipstream.doctor.record.evaluated import Evaluated
 from slipstream.doctor.record.libraries import time_libraries
 from slipstream.doctor.record.models import ModelFacts
 from slipstream.doctor.record.opens import OpenCount, count_opens
@@ -49,17 +50,39 @@ def test_the_batch_that_is_learned_from_is_kept() -> None:
     facts, model = ModelFacts(), torch.nn.Linear(4, 1)
     for _ in range(5):
         for rows in (1, 1, 1, 128):
-            number = facts.note(model, (torch.zeros(rows, 4),), {})
+            facts.note(model, (torch.zeros(rows, 4),), {})
         facts.after_backward()
     facts.note(model, (torch.zeros(1, 4),), {})
     [((kept,), _)] = facts.given.values()
     assert kept.shape == (128, 4)
+
+
+def test_batches_of_agents_are_not_changed_by_the_script_and_evaluation_keeps_its_own() -> None:
+    facts, model = ModelFacts(), torch.nn.Linear(4, 1)
+    for _ in range(4):
+        batch = {"x": torch.zeros(8, 4, requires_grad=True) * 2}
+        facts.note(model, (batch,), {})
+        batch.clear()
+    facts.after_backward()
+    [((kept,), _)] = facts.given.values()
+    assert kept["x"].shape == (8, 4)
+    assert kept["x"].grad_fn is None
     evaluated = torch.nn.Linear(4, 1).eval()
     with torch.no_grad():
         for rows in (7, 7, 7, 3):
             other = facts.note(evaluated, (torch.zeros(rows, 4),), {})
     assert [given[0][0].shape[0] for key, given in facts.given.items() if key[0] == other] == [7]
-    assert number != other
+
+
+def test_a_result_that_two_passes_give_is_there_as_long_as_it_is() -> None:
+    evaluated, x = Evaluated(), torch.ones(2, requires_grad=True) * 2
+    first, second, third = [0, False, True], [1, False, True], [2, False, True]
+    evaluated.watch(first, x)
+    evaluated.watch(second, {"same": x})
+    evaluated.watch(third, x * 3)
+    evaluated.watch([3, False, True], torch.ones(2))
+    evaluated.before_backward()
+    assert (first[3:], second[3:], third[3:]) == ([False], [False], [True])
 
 
 @pytest.mark.parametrize("is_learned_from", [False, True])

@@ -106,6 +106,7 @@ def _follow(target: Target, values: dict[str, Any], place: Path) -> None:
             for name in values["fixes"]
             if situation.did_nothing(name)
         }
-        left |= idle_in_trial(values["fixes"], situation)
+        worked = [name for name in values["fixes"] if name not in situation.failures]
+        left |= idle_in_trial(worked, situation)
         (place / "left.json").write_text(json.dumps(left))
     save_trace(trace, place / "trace.json")

@@ -26,8 +26,8 @@ class Evaluated:
             for leaf in tree_leaves(result):
                 node = getattr(leaf, "grad_fn", None)
                 if node is not None:
-                    watched = _Watched()
-                    node.metadata["slipstream-evaluated"] = watched
+                    # Another pass may have given the same.
+                    watched = node.metadata.setdefault("slipstream-evaluated", _Watched())
                     graphs.append(weakref.ref(watched))
         if graphs:
             self._waiting.append((facts, graphs))

@@ -21,9 +21,10 @@ from slipstream.doctor.record.inside import (
 from slipstream.doctor.record.places import users_depth, users_place
 from slipstream.doctor.record.room import is_there_room
 
-# Calls of a model whose inputs are described. The last of them is kept, or where gradients are on
-# the last one before the next step: others may have chosen an action or a sample for it.
+# Calls of a model whose inputs are described. The last of them is kept, or in training the last one
+# before the next step: others may have chosen an action or a sample for it.
 _LOOKED_AT = 3
+_TRAINED = "train"  # a `mode_name`
 _MOST_HELD = 3
 _MOST_SHAPES = 8
 _MOST_TENSORS = 32  # of a call
@@ -48,8 +49,8 @@ class ModelFacts:
         self._to_judge: list[int] = []
         self.found: list[dict[str, Any]] = []
         self.given: dict[tuple[int, str], tuple[tuple[Any, ...], dict[str, Any]]] = {}
-        self._latest: dict[tuple[int, str], tuple[tuple[Any, ...], dict[str, Any]]] = {}
-        self._learned: set[tuple[int, str]] = set()  # of which the one before a step is kept
+        self._latest: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}  # in training
+        self._learned: set[int] = set()  # of which the one before a step is kept
         self.depths: dict[tuple[int, str], int] = {}  # frames of the script where it is called
         self.insides: dict[int, Inside] = {}
         self.autocast_dtype: torch.dtype | None = None  # on a device, where it was seen
@@ -83,18 +84,13 @@ class ModelFacts:
                 facts["exchanges_ns"] += _exchange_ns(module)
         if number in self._held and mode["calls"] >= _LOOKED_AT:
             if mode["calls"] == _LOOKED_AT:
-                self._keep(number, name, args, kwargs)
+                self.given[number, name] = _without_graph(args), _without_graph(kwargs)
+                leaves = tree_leaves((args, kwargs))
+                mode["input_learns"] = any(getattr(leaf, "requires_grad", False) for leaf in leaves)
                 self.depths[number, name] = users_depth()
-            if torch.is_grad_enabled() and (number, name) not in self._learned:
-                self._latest[number, name] = args, kwargs
+            elif name == _TRAINED and number not in self._learned:
+                self._latest[number] = _without_graph(args), _without_graph(kwargs)
         return number
-
-    def _keep(self, number: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.given[number, name] = _without_graph(args), _without_graph(kwargs)
-        leaves = tree_leaves((args, kwargs))
-        mode = self.found[number]["modes"][name]
-        learns = any(getattr(leaf, "requires_grad", False) for leaf in leaves)
-        mode["input_learns"] = mode.get("input_learns", False) or learns
 
     def look_inside(self, number: int, module: Any) -> AbstractContextManager[Any] | None:
         """A context for this call if its layers are to be looked at."""
@@ -114,9 +110,9 @@ class ModelFacts:
         """Gradients are there: which layers got none, and which parameters that nobody asked for.
         Lets go of what was held for that.
         """
-        for (number, name), (args, kwargs) in self._latest.items():
-            self._keep(number, name, args, kwargs)
-            self._learned.add((number, name))
+        for number, given in self._latest.items():
+            self.given[number, _TRAINED] = given
+        self._learned.update(self._latest)
         self._latest.clear()
         while self._to_judge:
             number = self._to_judge.pop()

@@ -17,17 +17,18 @@ _FOREIGN = tuple(
 )
 _HERE = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118
 _known: dict[CodeType, bool] = {}
+_COMMON = ("docs", "examples", "scripts", "test", "tests")  # that some packages bring by mistake
 
 
 def _installed() -> tuple[str, ...]:
     """Packages that pip has put into folders of PYTHONPATH, by its own records of them."""
     found: set[str] = set()
     for folder in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
-        place = Path(folder).absolute()
+        place = Path(os.path.abspath(folder))  # noqa: PTH100  as `site` does
         with suppress(OSError):
             for record in place.glob("*.dist-info/RECORD"):
                 lines = record.read_text(errors="replace").splitlines()
-                names = {line.partition("/")[0] for line in lines}
+                names = {line.partition("/")[0] for line in lines}.difference(_COMMON)
                 found.update(f"{place / name}{os.sep}" for name in names if name.isidentifier())
     return tuple(found)
 

@@ -29,7 +29,7 @@ class _WhenImported:
         change = self._changes.get(name)
         if change is None:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
+        others = (finder for finder in sys.meta_path if not isinstance(finder, _WhenImported))
         finds = (getattr(finder, "find_spec", None) for finder in others)  # not in old ones
         found = (find(name, path, target) for find in finds if find is not None)
         spec: ModuleSpec | None = next((each for each in found if each is not None), None)

@@ -1,19 +1,23 @@
-"""Libraries that open files from C or Rust: what a trial writes with one of them is its own, and
-what it wrote otherwise is found by them.
+"""Libraries that open files from C or Rust.
+
+They find what the trial wrote through Python, and write into folders that it has made. Everything
+else they read and write where they always do: what one writes, another may read. Where nothing but
+the library itself reads its files, they are the trial's own.
 """
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import partial, update_wrapper
 from types import ModuleType
 from typing import Any
 
+from slipstream.run.sandbox.held import replace_all
 from slipstream.run.sandbox.imported import when_imported
 from slipstream.run.sandbox.layers import Layers
-from slipstream.run.sandbox.paths import with_mode, with_path
+from slipstream.run.sandbox.paths import with_path
 
-_MOST_COPIED = 64 << 20  # bytes
+_VOCABULARIES = ("BPE", "WordLevel", "WordPiece")
 
 
 def map_libraries(layers: Layers) -> None:
@@ -22,7 +26,6 @@ def map_libraries(layers: Layers) -> None:
         "cv2": _map_opencv,
         "h5py": _map_hdf5,
         "pyarrow": _map_arrow,
-        "pyarrow.feather": _map_feather,
         "pyarrow.parquet": _map_parquet,
         "tokenizers": _map_tokenizers,
     }
@@ -34,78 +37,105 @@ def _leniently(change: Callable[[Layers, Any], None], layers: Layers, module: Mo
         change(layers, module)
 
 
-def _map_opencv(layers: Layers, cv2: ModuleType) -> None:
-    _reads(layers, cv2, "imread", 0, "filename")
-    _writes(layers, cv2, "imwrite", 0, "filename")
+def _map_opencv(layers: Layers, cv2: Any) -> None:
+    replace_all(
+        {
+            cv2.imread: with_path(cv2.imread, 0, "filename", partial(_seen, layers)),
+            cv2.imwrite: with_path(cv2.imwrite, 0, "filename", partial(_placed, layers)),
+        }
+    )
 
 
-def _map_hdf5(layers: Layers, h5py: ModuleType) -> None:
+def _map_hdf5(layers: Layers, h5py: Any) -> None:
     original = h5py.File.__init__
-    mapped = with_mode(original, 1, "name", layers)
 
     def init(self: Any, name: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> None:
-        # Data sets are opened for more than reading, too, and never written.
-        is_large = mode in ("a", "r+") and _old_bytes(layers, name) > _MOST_COPIED
-        (original if is_large else mapped)(self, name, mode, *args, **kwargs)
+        # Drivers may make several files of a name, or none.
+        has_driver = kwargs.get("driver") is not None or any(args)
+        if not has_driver and isinstance(name, (str, os.PathLike)):
+            name = _hdf5_path(layers, name, mode)
+        original(self, name, mode, *args, **kwargs)
 
-    h5py.File.__init__ = init
+    h5py.File.__init__ = update_wrapper(init, original)
 
 
-def _old_bytes(layers: Layers, path: Any) -> int:
-    found = layers.find(path) if isinstance(path, (str, os.PathLike)) else None
-    if found is None or not found.is_only_old or found.old is None:
-        return 0
-    return found.old.st_size
+def _hdf5_path(layers: Layers, path: Any, mode: Any) -> Any:
+    """One that is there is opened there to be changed: copies would be large, and links in it may
+    be relative.
+    """
+    is_new = mode == "w" or (mode in ("a", "x", "w-") and layers.find(path).any is None)
+    return layers.for_writing(path, keep=False) if is_new else _seen(layers, path)
 
 
 def _map_arrow(layers: Layers, pyarrow: Any) -> None:
-    known = pyarrow.OSFile
-
-    class OSFile(known):  # type: ignore[misc, valid-type]
-        __new__ = with_mode(known.__new__, 1, "path", layers)
-
-    for place in (pyarrow, pyarrow.lib):
-        _reads(layers, place, "input_stream", 0, "source")
-        _writes(layers, place, "create_memory_map", 0, "path")
-        _writes(layers, place, "output_stream", 0, "source")
-        place.memory_map = with_mode(place.memory_map, 0, "path", layers)
-        place.OSFile = OSFile
-
-
-def _map_feather(layers: Layers, feather: ModuleType) -> None:
-    _reads(layers, feather, "read_feather", 0, "source")
-    _reads(layers, feather, "read_table", 0, "source")
-    _writes(layers, feather, "write_feather", 1, "dest")
+    original = pyarrow.memory_map
+    replace_all({original: with_path(original, 0, "path", partial(_seen, layers))})
 
 
 def _map_parquet(layers: Layers, parquet: Any) -> None:
-    _reads(layers, parquet, "read_table", 0, "source")
-    _writes(layers, parquet, "write_table", 1, "where")
-    _reads(layers, parquet.ParquetFile, "__init__", 1, "source")
-    _writes(layers, parquet.ParquetWriter, "__init__", 1, "where")
+    seen, placed = partial(_seen, layers), partial(_placed, layers)
+    replace_all(
+        {
+            parquet.read_table: with_path(parquet.read_table, 0, "source", seen),
+            parquet.write_table: with_path(parquet.write_table, 1, "where", placed),
+        }
+    )
+    _set_method(parquet.ParquetFile, "__init__", "source", seen)
+    _set_method(parquet.ParquetWriter, "__init__", "where", placed)
 
 
 def _map_tokenizers(layers: Layers, tokenizers: Any) -> None:
-    tokenizer, model = tokenizers.Tokenizer, tokenizers.models.Model
-    read = with_path(tokenizer.from_file, 0, "path", layers.for_reading)
-    train, save = tokenizer.train, model.save
+    tokenizer, models = tokenizers.Tokenizer, tokenizers.models
+    seen, train, save = partial(_seen, layers), tokenizer.train, models.Model.save
 
     def train_mapped(self: Any, files: Any, *args: Any, **kwargs: Any) -> None:
-        train(self, [layers.for_reading(file) for file in files], *args, **kwargs)
+        train(self, [seen(file) for file in files], *args, **kwargs)
 
     def save_mapped(self: Any, folder: Any, *args: Any, **kwargs: Any) -> list[str]:
-        written = save(self, layers.for_writing(folder, keep=True), *args, **kwargs)
-        return [layers.users(path) for path in written]
+        place = seen(folder)
+        written = save(self, place, *args, **kwargs)
+        return [f"{folder}{path.removeprefix(place)}" for path in written]
 
-    _writes(layers, tokenizer, "save", 1, "path")
-    tokenizer.from_file = staticmethod(read)
-    tokenizer.train, model.save = train_mapped, save_mapped
+    tokenizer.train = update_wrapper(train_mapped, train)
+    models.Model.save = update_wrapper(save_mapped, save)
+    _set_method(tokenizer, "save", "path", partial(layers.for_writing, keep=False))
+    _set_static(tokenizer, "from_file", seen)
+    for name in _VOCABULARIES:
+        for reader in ("from_file", "read_file"):
+            _set_static(getattr(models, name), reader, seen)
 
 
-def _reads(layers: Layers, holder: Any, name: str, position: int, argument: str) -> None:
-    setattr(holder, name, with_path(getattr(holder, name), position, argument, layers.for_reading))
+def _set_method(holder: Any, name: str, argument: str, change: Callable[[Any], Any]) -> None:
+    original = getattr(holder, name)
+    setattr(holder, name, update_wrapper(with_path(original, 1, argument, change), original))
 
 
-def _writes(layers: Layers, holder: Any, name: str, position: int, argument: str) -> None:
-    change = partial(layers.for_writing, keep=False)
-    setattr(holder, name, with_path(getattr(holder, name), position, argument, change))
+def _set_static(holder: Any, name: str, seen: Callable[[Any], Any]) -> None:
+    """All that it is given without a name may be files."""
+    original = getattr(holder, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return original(*map(seen, args), **{key: seen(value) for key, value in kwargs.items()})
+
+    setattr(holder, name, staticmethod(update_wrapper(call, original)))
+
+
+def _seen(layers: Layers, path: Any) -> Any:
+    """Where it is if the trial has made it, else as it was given: an address, a name on another
+    machine, a link whose own name tells the format.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return path
+    found = layers.find(path)
+    is_own = not found.is_open and found.own is not None and found.old is None
+    return layers.mapped(found.path) if is_own else path
+
+
+def _placed(layers: Layers, path: Any) -> Any:
+    """Where to write: as it was given, but for files and into folders that the trial has made."""
+    folder, name = os.path.split(os.fspath(path))
+    mapped = _seen(layers, path)
+    if mapped is not path:
+        return mapped
+    place = _seen(layers, folder or os.curdir)
+    return path if place in (folder, os.curdir) else os.path.join(place, name)  # noqa: PTH118

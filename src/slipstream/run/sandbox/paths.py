@@ -22,23 +22,8 @@ def with_path(original: Any, position: int, name: str, change: Callable[[Any], A
     return call
 
 
-def with_mode(original: Any, position: int, name: str, layers: Layers) -> Any:
-    """The same, and the argument behind it is `mode`, as that of Python's `open`."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        mode = args[position + 1] if len(args) > position + 1 else kwargs.get("mode")
-
-        def mapped(path: Any) -> str:
-            return path_for(layers, path, mode or "r")
-
-        return with_path(original, position, name, mapped)(*args, **kwargs)
-
-    return call
-
-
 def path_for(layers: Layers, path: Any, mode: str) -> str:
-    """Where a file is opened in a mode of Python's `open`; "w-" is HDF5's word for "x"."""
-    mode = mode.replace("w-", "x")
+    """Where a file is opened in a mode of Python's `open`."""
     if any(letter in mode for letter in "wax+"):
         return layers.for_writing(path, keep="w" not in mode, follow="x" not in mode)
     return layers.for_reading(path)
