@@ -7,7 +7,7 @@ from typing import Any
 from torch.utils._pytree import tree_leaves
 
 
-class _Watched:
+class Watched:
     """Lives as long as the node of a graph that it is put on."""
 
 
@@ -17,7 +17,7 @@ class Evaluated:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[list[Any], list[weakref.ref[_Watched]]]] = []
+        self._waiting: list[tuple[list[Any], list[weakref.ref[Watched]]]] = []
 
     def watch(self, facts: list[Any], result: Any) -> None:
         """`facts` are the model, whether it is in training, and whether gradients are on."""
@@ -27,7 +27,7 @@ class Evaluated:
                 node = getattr(leaf, "grad_fn", None)
                 if node is not None:
                     # Another pass may have given the same.
-                    watched = node.metadata.setdefault("slipstream-evaluated", _Watched())
+                    watched = node.metadata.setdefault("slipstream-evaluated", Watched())
                     graphs.append(weakref.ref(watched))
         if graphs:
             self._waiting.append((facts, graphs))

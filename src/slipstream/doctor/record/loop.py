@@ -33,7 +33,7 @@ from slipstream.doctor.capture import (
     Call,
 )
 from slipstream.doctor.record.device import DeviceHooks
-from slipstream.doctor.record.evaluated import Evaluated
+from slipstream.doctor.record.evaluated import Evaluated, Watched
 from slipstream.doctor.record.further import FurtherHooks
 from slipstream.doctor.record.machine import cuda_is_in_use
 from slipstream.doctor.record.models import ModelFacts
@@ -51,10 +51,6 @@ _STEPS_WITH_IMPORTS = 8  # of the beginning, in which modules are still imported
 _GRAPHS_LOOKED_AT = 10
 _GRAD = -1  # stands for an optimizer, where gradients are asked for
 _SYNCS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "nonzero")
-
-
-class _Watched:
-    """Lives as long as the node of a graph that it is put on."""
 
 
 class LoopHooks:
@@ -213,7 +209,7 @@ class LoopHooks:
         if self._backwards % _GRAPHS_LOOKED_AT == 0:
             call.facts["graphs"] = len(self._graphs)
             call.facts["graphs_alive"] = sum(graph() is not None for graph in self._graphs)
-        watched = _Watched()
+        watched = Watched()
         with suppress(AttributeError, TypeError):
             node.metadata["slipstream"] = watched
             self._graphs.append(weakref.ref(watched))

@@ -4,7 +4,7 @@ import os
 import sys
 import sysconfig
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -20,6 +20,7 @@ _known: dict[CodeType, bool] = {}
 _COMMON = ("docs", "examples", "scripts", "test", "tests")  # that some packages bring by mistake
 
 
+@cache
 def _installed() -> tuple[str, ...]:
     """Packages that pip has put into folders of PYTHONPATH, by its own records of them."""
     found: set[str] = set()
@@ -31,9 +32,6 @@ def _installed() -> tuple[str, ...]:
                 names = {line.partition("/")[0] for line in lines}.difference(_COMMON)
                 found.update(f"{place / name}{os.sep}" for name in names if name.isidentifier())
     return tuple(found)
-
-
-_FOREIGN += _installed()
 
 
 def is_users(code: CodeType) -> bool:
@@ -49,7 +47,7 @@ def is_foreign(file: str) -> bool:
     if file.startswith("<ipython-input"):
         return False
     return (
-        file.startswith((*_FOREIGN, _PACKAGE, "<"))
+        file.startswith((*_FOREIGN, *_installed(), _PACKAGE, "<"))
         or "site-packages" in file
         or "dist-packages" in file
     )

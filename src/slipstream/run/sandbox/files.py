@@ -13,7 +13,6 @@ from typing import Any
 from slipstream.run.sandbox import plain
 from slipstream.run.sandbox.folders import Folders
 from slipstream.run.sandbox.layers import Found, Layers
-from slipstream.run.sandbox.paths import path_for
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _LOOKS = ("stat", "access", "chdir", "statvfs", "getxattr", "listxattr")
@@ -308,7 +307,11 @@ def _error(number: int, path: Any) -> OSError:
 
 def _opened(layers: Layers, file: Any, mode: str) -> Any:
     """The path to open instead."""
-    return like(file, path_for(layers, file, mode))
+    if any(letter in mode for letter in "wax+"):
+        mapped = layers.for_writing(file, keep="w" not in mode, follow="x" not in mode)
+    else:
+        mapped = layers.for_reading(file)
+    return like(file, mapped)
 
 
 class _AsGiven:

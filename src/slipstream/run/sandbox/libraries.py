@@ -111,7 +111,7 @@ def _set_method(holder: Any, name: str, argument: str, change: Callable[[Any], A
 
 
 def _set_static(holder: Any, name: str, seen: Callable[[Any], Any]) -> None:
-    """All that it is given without a name may be files."""
+    """Anything that it is given may be a file."""
     original = getattr(holder, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -4,8 +4,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from slipstream.run.sandbox.layers import Layers
-
 
 def with_path(original: Any, position: int, name: str, change: Callable[[Any], Any]) -> Any:
     """Its argument `name` is a path, or a file."""
@@ -20,10 +18,3 @@ def with_path(original: Any, position: int, name: str, change: Callable[[Any], A
         return original(*args, **kwargs)
 
     return call
-
-
-def path_for(layers: Layers, path: Any, mode: str) -> str:
-    """Where a file is opened in a mode of Python's `open`."""
-    if any(letter in mode for letter in "wax+"):
-        return layers.for_writing(path, keep="w" not in mode, follow="x" not in mode)
-    return layers.for_reading(path)
