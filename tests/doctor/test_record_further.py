@@ -18,7 +18,7 @@ import torch
 from slipstream.doctor.capture import Call, Process
 from slipstream.doctor.diagnose import diagnose
 from slipstream.doctor.learning import forward_passes
-from slipstream.doctor.record import stopwatch
+from slipstream.doctor.record import loop, stopwatch
 from slipstream.doctor.record.evaluated import Evaluated
 from slipstream.doctor.record.libraries import time_libraries
 from slipstream.doctor.record.models import ModelFacts
@@ -30,6 +30,7 @@ from slipstream.doctor.record.replay_model import training_pass
 from slipstream.doctor.record.replay_products import is_odd, padded, replay_products
 from slipstream.doctor.record.retained import RetainedGraphs
 from slipstream.doctor.record.rungs import Rungs
+from slipstream.doctor.record.session import Session
 from slipstream.doctor.record.stages import StageLog
 from slipstream.doctor.record.stopwatch import Stopwatch
 from slipstream.patches import Patches
@@ -445,3 +446,14 @@ def test_short_passes_on_a_device_are_queued(monkeypatch: pytest.MonkeyPatch) ->
     assert times is not None
     assert calls[-6:] == ["wait", *4 * ["pass"], "wait"]
     assert times[0] + times[1] == pytest.approx(10 * [6.0])
+
+
+def test_sparse_tensors_are_copied_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "cuda_is_in_use", lambda: True)
+    session = Session("graphs", steps=20, seconds=100.0)
+    session.start()
+    copies = [matrix.to(torch.float64) for matrix in (torch.eye(4), torch.eye(4).to_sparse())]
+    capture = session.stop("end")
+    assert [each.is_sparse for each in copies] == [False, True]
+    [counted] = [call for call in capture.calls if call.what == "Tensor.to"]
+    assert counted.count == 2 and counted.facts["bytes"] == 64

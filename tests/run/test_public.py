@@ -131,6 +131,7 @@ def test_the_whole_command(script: Script, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # each fix that rounds is tried up to four times, some with a compiler
 @pytest.mark.parametrize("script", SMALL, ids=lambda script: script.name)
 def test_the_whole_command_with_rounding(script: Script, tmp_path: Path) -> None:
     make_data(tmp_path)

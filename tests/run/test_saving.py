@@ -22,7 +22,7 @@ import torch
 from slipstream.run.fixes import saving
 from slipstream.run.saves import worth
 from slipstream.run.saves import writer as writer_module
-from slipstream.run.saves.snapshot import Buffers, NotPlain, snapshot
+from slipstream.run.saves.snapshot import Buffers, NotPlain, OnDevice, snapshot
 from tests.run.loop_kit import run_script, same_losses, situation
 
 DELAY_S = 0.3
@@ -528,6 +528,20 @@ def test_buffers_are_used_again() -> None:
     assert second["x"].data_ptr() == first[0].data_ptr()
     with pytest.raises(NotPlain):
         snapshot({1, 2}, buffers)
+
+
+def test_what_lies_on_a_device_is_saved_as_ever(tmp_path: Path) -> None:
+    """But read in another way, which lets the loop go on."""
+    storage = OnDevice(16, device=torch.device("cpu"))
+    tensor = torch.empty(0).set_(storage).copy_(torch.arange(4.0))
+    assert type(torch.nn.Parameter(tensor).untyped_storage()) is OnDevice
+    read = storage.cpu()
+    assert read.tolist() == storage.tolist() and read.data_ptr() != storage.data_ptr()
+    for folder, saved in (("ours", tensor), ("torchs", torch.arange(4.0))):
+        (tmp_path / folder).mkdir()
+        torch.save({"a": saved, "b": saved[1:]}, tmp_path / folder / "a.pt")
+    ours, torchs = ((tmp_path / folder / "a.pt").read_bytes() for folder in ("ours", "torchs"))
+    assert ours == torchs
 
 
 def test_it_applies_where_the_loop_saves(monkeypatch: pytest.MonkeyPatch) -> None:

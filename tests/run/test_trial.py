@@ -103,6 +103,7 @@ def test_a_trial_does_not_begin_without_the_one_who_waits_for_it(tmp_path: Path)
     spec = Spec(
         target=Target(str(script)), fixes=(), known=None, seed=1, shift=0, diagnose=False, steps=1,
         seconds=None, place=str(place), waits=False, parent=gone.pid, tmpdir=None,
+        compiled=None,
     )  # fmt: skip
     (place / "spec.json").write_text(json.dumps(asdict(spec)))
     for parent, said in ((gone.pid, ""), (os.getpid(), "begun\n")):
@@ -233,3 +234,36 @@ def test_trials_have_the_same_hashes_and_say_their_last_words(
     assert not one.is_good
     assert one.last_words == "ValueError: 7"
     assert one.said == other.said
+
+
+_COMPILES = """
+import multiprocessing, sys
+from pathlib import Path
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+def compile_it():
+    Path(cache_dir(), "made").write_text("a program")
+
+if __name__ == "__main__":
+    print("is there" if Path(cache_dir(), "made").exists() else "is made")
+    process = multiprocessing.get_context("spawn").Process(target=compile_it)
+    process.start()
+    process.join()
+    if len(sys.argv) > 1:
+        raise ValueError("it fails")
+"""
+
+
+def test_what_one_trial_compiles_is_there_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = tmp_path / "users"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(users))
+    script, known = tmp_path / "train.py", tmp_path / "known"
+    known.mkdir()
+    script.write_text(_COMPILES)
+    works, fails = Target(str(script)), Target(str(script), ("fails",))
+    for target, said in ((works, "is made"), (works, "is there"), (fails, "is there")):
+        assert try_out(target, seed=1, known=known).said.startswith(said)
+    assert not any(known.iterdir())  # it may be a part of a program
+    assert not users.exists()

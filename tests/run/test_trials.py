@@ -9,6 +9,7 @@ from slipstream.launch import Target
 from slipstream.run import trials
 from slipstream.run.apply import FIXES
 from slipstream.run.choose import Wish
+from slipstream.run.numeric import Proof
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.ranks import Ranks
 from slipstream.run.trace import Trace
@@ -162,3 +163,27 @@ def test_a_crowd_that_leaves_in_between_does_no_harm(
     tried = trials.Trials(Target("train.py"), Wish(), 0, tmp_path, lambda line: None, Ranks())
     tried._proved([next(fix for fix in FIXES if fix.kind == "E")])
     assert tried._tried.speed is not None and tried._tried.speed.ratio > 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_numeric_fixes_are_timed_beside_the_script_as_it_is_then(
+    fails: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """The machine was slower when it was timed first."""
+    exact, numeric = (next(fix for fix in FIXES if fix.kind == kind) for kind in "EN")
+    as_it_is = iter([trial(0.4), Trial(None, None, "killed") if fails else trial(0.1)])
+
+    def try_out(target: Any, *, fixes: Any = (), **options: Any) -> Trial:
+        assert fixes in ((), (exact.name, numeric.name))
+        return trial(0.05) if fixes else next(as_it_is)
+
+    def prove(*_: Any) -> Proof:
+        return Proof([FixOutcome(numeric.name, "N", "applied", "")], [trial(0.06).trace], "")  # type: ignore[list-item]
+
+    monkeypatch.setattr(trials, "try_out", try_out)
+    monkeypatch.setattr(trials, "prove", prove)
+    tried = trials.Trials(Target("train.py"), Wish(), 0, tmp_path, lambda line: None, Ranks())
+    tried._run_as_it_is()
+    assert tried._proved_in_band([numeric], [exact]) == [numeric]
+    assert tried._tried.speed is not None
+    assert tried._tried.speed.ratio == pytest.approx(8.0 if fails else 2.0)

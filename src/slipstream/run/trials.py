@@ -100,7 +100,7 @@ class Trials:
     def _look(self) -> Trial:
         return try_out(
             self._target, seed=self._tried.seed, diagnose=True, steps=_DIAGNOSED_STEPS,
-            ranks=self._ranks,
+            ranks=self._ranks, known=self._place,
         )  # fmt: skip
 
     def _choose(self, situation: Situation) -> list[Fix]:
@@ -224,10 +224,8 @@ class Trials:
         if not self._warn_of_a_crowd():
             return None
         self._say("other programs take cores: timing it as it is once more …")
-        again = self._try(())
-        if not again.is_good:
-            return None  # what was proved stays proved
-        self._runs.append(again)
+        if not self._time_again():
+            return None
         speed = self._speed(fixed, beside=len(fixed) + 1)
         if not self._any(speed is not None and speed.high < 1):
             return self._rough(speed, fixed, beside=len(fixed) + 1)
@@ -237,6 +235,13 @@ class Trials:
         if not fixed[-1].is_good:
             return speed
         return self._rough(self._speed(fixed), fixed, beside=len(fixed))
+
+    def _time_again(self) -> bool:
+        """The script as it is; what was proved stays proved where that fails."""
+        again = self._try(())
+        if again.is_good:
+            self._runs.append(again)
+        return again.is_good
 
     def _rough(self, speed: Speed | None, fixed: list[Trial], beside: int) -> Speed | None:
         """With the interval of what any two of them say: in a crowd whole processes are faster or
@@ -340,13 +345,15 @@ class Trials:
         if kept:
             own = f"with the exact fixes alone {tried.checked}; with all " if exact else ""
             tried.checked = own + proof.checked
+            self._say("timing it as it is, and with all of them …")
             if not self._runs:
                 self._run_as_it_is()
+            else:
+                self._time_again()
+            together = self._try((*names, *proof.kept))
             if not exact:
                 self._warn_of_a_crowd()
-            before = [step for run in self._reference.runs for step in steady_seconds(run)]
-            faster = speed_of(before, steady_seconds(proof.traces[-1]))
-            tried.speed = faster or tried.speed
+            tried.speed = self._speed([together]) or tried.speed
             # They round differently: batches alone are those of the script, or not even they.
             draws_others = any(fix.name in DRAWS_OTHERS for fix in kept)
             runs = proof.traces if draws_others else self._reference.runs

@@ -27,7 +27,7 @@ def _walk(thing: Any, path: str, found: list[list[Any]], depth: int) -> None:
         found.append(
             [
                 path or "batch", str(thing.dtype).removeprefix("torch."), list(thing.shape),
-                thing.nbytes if thing.layout == torch.strided else 0,
+                bytes_of(thing),
                 thing.device.type == "cpu" and torch.cuda.is_available() and thing.is_pinned(),
                 thing.layout == torch.strided and is_dense(thing), thing.device.type,
             ]
@@ -50,6 +50,11 @@ def _array_bytes(thing: Any, depth: int) -> int:
     if isinstance(thing, (list, tuple)):
         return sum(_array_bytes(part, depth + 1) for part in thing[:_MOST_TENSORS])
     return 0
+
+
+def bytes_of(tensor: torch.Tensor) -> int:
+    """Of tensors in parts, such as sparse ones, nobody says."""
+    return tensor.nbytes if tensor.layout == torch.strided else 0
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

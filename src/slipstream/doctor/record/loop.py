@@ -32,6 +32,7 @@ from slipstream.doctor.capture import (
     ZERO_GRAD,
     Call,
 )
+from slipstream.doctor.record.batches import bytes_of
 from slipstream.doctor.record.device import DeviceHooks
 from slipstream.doctor.record.evaluated import Evaluated, Watched
 from slipstream.doctor.record.further import FurtherHooks
@@ -335,11 +336,11 @@ class LoopHooks:
                 counted.count += 1
                 counted.wall += span.end - span.start
                 facts = counted.facts
-                facts["bytes"] = facts.get("bytes", 0) + tensor.nbytes
+                facts["bytes"] = facts.get("bytes", 0) + bytes_of(tensor)
                 if result.device.type != "cpu":
                     self._device.install()
                     self._session.saw_device()
-                    is_pinned = tensor.is_pinned()
+                    is_pinned = tensor.layout == torch.strided and tensor.is_pinned()
                     facts["pageable"] = facts.get("pageable", 0) + (not is_pinned)
                     blocks = not kwargs.get("non_blocking", False) and True not in args
                     facts["blocking"] = facts.get("blocking", 0) + blocks

@@ -21,6 +21,17 @@ class NotPlain(Exception):
     """It holds something of which a copy might not be the same."""
 
 
+class OnDevice(UntypedStorage):
+    """`torch.save` copies a storage to the host with no other thread running meanwhile, not even
+    while the device is still busy with other things; a tensor's copy lets them run.
+    """
+
+    def cpu(self) -> UntypedStorage:
+        """What `torch.save` asks for."""
+        mine = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
+        return torch.empty(self.nbytes(), dtype=torch.uint8).copy_(mine).untyped_storage()
+
+
 class Buffers:
     """Memory for copies. That of the host is kept from one save to the next: fresh pages cost more
     than the copy. That of devices goes back to torch, which keeps it, and has it at hand where the
@@ -34,7 +45,8 @@ class Buffers:
     def take(self, like: UntypedStorage) -> UntypedStorage:
         """One of this size on this device."""
         free = self._free.get((like.device, like.nbytes()))
-        taken = free.pop() if free else UntypedStorage(like.nbytes(), device=like.device)  # type: ignore[no-untyped-call]
+        kind = UntypedStorage if like.device.type == "cpu" else OnDevice
+        taken = free.pop() if free else kind(like.nbytes(), device=like.device)  # type: ignore[no-untyped-call]
         self.used.append(taken)
         return taken
 

@@ -247,12 +247,13 @@ def _device_marks(devices: Iterable[torch.device]) -> dict[torch.device, Any]:
 
 @contextlib.contextmanager
 def _beside(ready: dict[torch.device, Any]) -> Iterator[None]:
-    """Streams of its own, so that the copies from a device do not wait for later steps. A thread
-    has its own idea of the current device, too: without its name it would be the first.
+    """Once the copies are there: streams of its own, so that what is read from a device does not
+    wait for later steps. A thread has its own idea of the current device, too: without its name it
+    would be the first.
     """
     with contextlib.ExitStack() as stack:
         for device, mark in ready.items():
+            mark.synchronize()
             stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            stream.wait_event(mark)
             stack.enter_context(torch.cuda.stream(stream))
         yield
