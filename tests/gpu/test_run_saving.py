@@ -55,7 +55,9 @@ def test_what_changes_later_is_not_saved(
     assert not known.left
 
 
-def test_the_loop_goes_on_while_much_is_read_from_the_device(tmp_path: Path) -> None:
+def test_the_loop_goes_on_while_much_is_read_from_the_device(
+    known: Situation, tmp_path: Path
+) -> None:
     weight = torch.ones(16 * SIZE, device="cuda")  # 1 GiB: about half a second
     torch.cuda.synchronize()
     torch.save({"weight": weight}, tmp_path / "a.pt")
@@ -66,6 +68,7 @@ def test_the_loop_goes_on_while_much_is_read_from_the_device(tmp_path: Path) -> 
     assert max(end - begin for begin, end in itertools.pairwise(ends)) < SHORT_S
     loaded = torch.load(tmp_path / "a.pt", map_location="cpu", weights_only=True)
     assert bool((loaded["weight"] == 1).all())
+    assert not known.left and known.notes
 
 
 def test_the_thread_keeps_to_the_devices_of_the_checkpoint(tmp_path: Path) -> None:

@@ -535,7 +535,8 @@ def test_what_lies_on_a_device_is_saved_as_ever(tmp_path: Path) -> None:
     storage = OnDevice(16, device=torch.device("cpu"))
     tensor = torch.empty(0).set_(storage).copy_(torch.arange(4.0))
     assert type(torch.nn.Parameter(tensor).untyped_storage()) is OnDevice
-    read = storage.cpu()
+    with torch.device("meta"):  # as the script may say
+        read = storage.cpu()
     assert read.tolist() == storage.tolist() and read.data_ptr() != storage.data_ptr()
     for folder, saved in (("ours", tensor), ("torchs", torch.arange(4.0))):
         (tmp_path / folder).mkdir()

@@ -165,25 +165,41 @@ def test_a_crowd_that_leaves_in_between_does_no_harm(
     assert tried._tried.speed is not None and tried._tried.speed.ratio > 1
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_numeric_fixes_are_timed_beside_the_script_as_it_is_then(
-    fails: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    """The machine was slower when it was timed first."""
+@pytest.mark.parametrize(
+    ("later", "with_all", "ratio"),
+    [
+        ([0.1, 0.1], [0.05, 0.05], 2.0),
+        ([0.1, 0.2], [0.05, 0.05], 3.0),
+        ([0.1, None], [0.05], 2.0),
+        ([0.1, 0.1], [0.05, None], 2.0),
+        ([None], [], 8.0),
+        ([0.1], [None], 8.0),
+    ],
+)
+def test_numeric_fixes_are_timed_in_turns_with_the_script_as_it_is_then(
+    later: list[Any], with_all: list[Any], ratio: float, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+) -> None:  # fmt: skip
+    """The machine was slower when it was timed first. None: that trial fails."""
     exact, numeric = (next(fix for fix in FIXES if fix.kind == kind) for kind in "EN")
-    as_it_is = iter([trial(0.4), Trial(None, None, "killed") if fails else trial(0.1)])
+    as_it_is, fixed = iter([0.4, *later]), iter(with_all)
 
     def try_out(target: Any, *, fixes: Any = (), **options: Any) -> Trial:
         assert fixes in ((), (exact.name, numeric.name))
-        return trial(0.05) if fixes else next(as_it_is)
+        step_s = next(fixed if fixes else as_it_is)
+        return Trial(None, None, "killed") if step_s is None else trial(step_s)
 
     def prove(*_: Any) -> Proof:
-        return Proof([FixOutcome(numeric.name, "N", "applied", "")], [trial(0.06).trace], "")  # type: ignore[list-item]
+        trace = trial(0.05).trace
+        assert trace is not None
+        return Proof([FixOutcome(numeric.name, "N", "applied", "")], [trace], "")
 
     monkeypatch.setattr(trials, "try_out", try_out)
     monkeypatch.setattr(trials, "prove", prove)
+    monkeypatch.setattr(trials, "Others", Nobody)
     tried = trials.Trials(Target("train.py"), Wish(), 0, tmp_path, lambda line: None, Ranks())
     tried._run_as_it_is()
     assert tried._proved_in_band([numeric], [exact]) == [numeric]
     assert tried._tried.speed is not None
-    assert tried._tried.speed.ratio == pytest.approx(8.0 if fails else 2.0)
+    assert tried._tried.speed.ratio == pytest.approx(ratio)
+    assert next(as_it_is, None) is next(fixed, None) is None

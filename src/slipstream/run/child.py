@@ -32,7 +32,7 @@ def main() -> None:
     from slipstream.run.sandbox.enter import enter
     from slipstream.run.sandbox.quiet import silence
 
-    enter(place / "written", values["compiled"])
+    enter(place / "written")
     silence()
     refuse_to_start_ranks(target)
     if values["diagnose"]:

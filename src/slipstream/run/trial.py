@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 from slipstream.doctor.capture import Capture, load_capture
@@ -32,7 +31,6 @@ SECONDS = 15.0
 _PATIENCE_S = 300.0  # for a script to come to its steps
 _GRACE_S = 10.0  # for a process to end when all ranks have what they need, or one has failed
 _EVERY_S = 0.1
-_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 # The current folder is no place for modules of ours, and of the script only where it has it itself.
 START = (
     "import sys; sys.path[:] = filter(None, sys.path); from slipstream.run.child import main; "
@@ -83,19 +81,16 @@ class Spec:
     waits: bool  # for the file GO before it ends: other ranks may still need it
     parent: int  # a trial that nobody waits for must not go on
     tmpdir: str | None  # of the user
-    compiled: str | None  # where torch keeps what it compiles; thrown away with the trial if None
 
 
 def try_out(
     target: Target, *, seed: int, fixes: Sequence[str] = (), known: Path | None = None,
     shift: int = 0, diagnose: bool = False, steps: int = STEPS, ranks: Ranks | None = None,
 ) -> Trial:  # fmt: skip
-    """The script in a process of its own. `known` is a folder with the diagnosis that fixes need,
-    and with what torch has compiled in earlier trials; with `diagnose` it makes a diagnosis. All
-    `ranks` try at the same time, and it is good if all are.
+    """The script in a process of its own. `known` is a folder with the diagnosis that fixes need;
+    with `diagnose` it makes one. All `ranks` try at the same time, and it is good if all are.
     """
     ranks = ranks or Ranks()
-    compiled = None if known is None else known / "compiled"
     with ending_in_order(), _thrown_away() as place, none_left():
         spec = Spec(
             target=target, fixes=tuple(fixes), seed=seed, shift=shift, diagnose=diagnose,
@@ -103,14 +98,11 @@ def try_out(
             # Ranks have to stop at the same step.
             seconds=SECONDS if ranks.world == 1 else None, place=place, waits=ranks.world > 1,
             parent=os.getpid(), tmpdir=os.environ.get("TMPDIR"),
-            compiled=None if compiled is None else str(compiled),
         )  # fmt: skip
         Path(place, "spec.json").write_text(json.dumps(asdict(spec)))
         environment = keeping() if "kept-memory" in fixes else not_keeping()
         # The order of sets of strings is one of the script's random numbers.
         environment.setdefault("PYTHONHASHSEED", str(seed % 2**32))
-        if compiled is not None:
-            environment[_COMPILED] = str(compiled)
         child = _Child(Path(place), {**environment, **ranks.environment()}, ranks)
         try:
             said = child.run()
@@ -126,9 +118,6 @@ def try_out(
             json.loads(left.read_text()) if left.exists() else {},
             read_early(Path(place)),
         )
-        if compiled is not None and not trial.is_good:
-            # A compiler that was killed leaves a part of a file, which torch would take for whole.
-            rmtree(compiled, ignore_errors=True)
     return trial if ranks.world == 1 else _of_all(trial, ranks)
 
 
@@ -166,7 +155,9 @@ class _Child:
 
     def __init__(self, place: Path, environment: dict[str, str], ranks: Ranks) -> None:
         self._place, self._ranks = place, ranks
-        self._environment = {**quieted(environment, place), "TMPDIR": str(place / "tmp")}
+        # Torch's compilers are programs, and see no file of the trial's: in `tmp` they do.
+        own = {"TMPDIR": str(place / "tmp"), "TORCHINDUCTOR_CACHE_DIR": str(place / "tmp/compiled")}
+        self._environment = {**quieted(environment, place), **own}
         self._word = f"trial-{next(_numbers)}"
         self._ends = self._patience_ends = time.monotonic() + _PATIENCE_S
         self.over_at: float | None = None

@@ -28,7 +28,7 @@ def _walk(thing: Any, path: str, found: list[list[Any]], depth: int) -> None:
             [
                 path or "batch", str(thing.dtype).removeprefix("torch."), list(thing.shape),
                 bytes_of(thing),
-                thing.device.type == "cpu" and torch.cuda.is_available() and thing.is_pinned(),
+                thing.device.type == "cpu" and torch.cuda.is_available() and is_pinned(thing),
                 thing.layout == torch.strided and is_dense(thing), thing.device.type,
             ]
         )  # fmt: skip
@@ -55,6 +55,14 @@ def _array_bytes(thing: Any, depth: int) -> int:
 def bytes_of(tensor: torch.Tensor) -> int:
     """Of tensors in parts, such as sparse ones, nobody says."""
     return tensor.nbytes if tensor.layout == torch.strided else 0
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    """Not all kinds of tensors can say."""
+    try:
+        return tensor.is_pinned()
+    except (RuntimeError, NotImplementedError):
+        return False
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

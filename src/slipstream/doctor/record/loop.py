@@ -32,7 +32,7 @@ from slipstream.doctor.capture import (
     ZERO_GRAD,
     Call,
 )
-from slipstream.doctor.record.batches import bytes_of
+from slipstream.doctor.record.batches import bytes_of, is_pinned
 from slipstream.doctor.record.device import DeviceHooks
 from slipstream.doctor.record.evaluated import Evaluated, Watched
 from slipstream.doctor.record.further import FurtherHooks
@@ -340,8 +340,7 @@ class LoopHooks:
                 if result.device.type != "cpu":
                     self._device.install()
                     self._session.saw_device()
-                    is_pinned = tensor.layout == torch.strided and tensor.is_pinned()
-                    facts["pageable"] = facts.get("pageable", 0) + (not is_pinned)
+                    facts["pageable"] = facts.get("pageable", 0) + (not is_pinned(tensor))
                     blocks = not kwargs.get("non_blocking", False) and True not in args
                     facts["blocking"] = facts.get("blocking", 0) + blocks
                 return result

@@ -11,13 +11,12 @@ from slipstream.run.sandbox.layers import Layers
 from slipstream.run.sandbox.libraries import map_libraries
 
 
-def enter(folder: str | Path, free: str | Path | None = None) -> None:
+def enter(folder: str | Path) -> None:
     """Before the script starts. What is written goes below `folder`, whose parent is free for
-    all, as is the folder `free`; whoever enters the same folder sees the same files.
+    all; whoever enters the same folder sees the same files.
     """
     folder = Path(folder).absolute()
-    free = None if free is None else Path(free).absolute()
-    layers = Layers(folder, free)
+    layers = Layers(folder)
     temporary = folder.parent / "tmp"
     temporary.mkdir(exist_ok=True)
     tempfile.tempdir = str(temporary)  # whatever the script says: sockets there are not mapped
@@ -28,7 +27,7 @@ def enter(folder: str | Path, free: str | Path | None = None) -> None:
             **shared_memory.wrapped(layers, folder, files[os.unlink]),
             **torch_files.wrapped(layers),
             **databases.wrapped(layers),
-            **processes.wrapped(folder, free),
+            **processes.wrapped(folder),
         }
     )
     map_libraries(layers)

@@ -47,17 +47,12 @@ class Found(NamedTuple):
 
 
 class Layers:
-    """`folder` has what the trial wrote, by the user's paths; its parent is free for all, and so
-    is what lies in `free`.
-    """
+    """`folder` has what the trial wrote, by the user's paths; its parent is free for all."""
 
-    def __init__(self, folder: Path, free: Path | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = os.path.realpath(folder)
         self._inside = f"{self._folder}/"
-        opened = [self._folder.rpartition("/")[0]]
-        if free is not None:
-            opened.append(os.path.realpath(free))
-        self._open = (*(f"{place}/" for place in opened), *_SYSTEM)
+        self._open = (f"{self._folder.rpartition('/')[0]}/", *_SYSTEM)
         plain.make_folders(self._folder)
         self.gone = Gone(f"{self._folder}.gone")
         self._folders: dict[str, str] = {}

@@ -5,19 +5,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-_ENTER = "from slipstream.run.sandbox.enter import enter; enter({folder!r}, {free!r})\n"
+_ENTER = "from slipstream.run.sandbox.enter import enter; enter({folder!r})\n"
 _TRACKER = "multiprocessing.resource_tracker"  # removes what others have left, and nothing else
 
 
-def wrapped(folder: Path, free: Path | None) -> dict[Any, Any]:
+def wrapped(folder: Path) -> dict[Any, Any]:
     """Functions that start a Python anew: by `spawn` and `forkserver`, or in the place of this."""
     # Not there on Windows alone.
     spawn: Any = multiprocessing.util.spawnv_passfds
-    own = os.getpid()
-    first = _ENTER.format(folder=str(folder), free=None if free is None else str(free))
+    own, place = os.getpid(), str(folder)
 
     def spawnv_passfds(path: Any, args: Any, passfds: Any) -> Any:
-        return spawn(path, _entering(list(args), first), passfds)
+        return spawn(path, _entering(list(args), place), passfds)
 
     def refusing(original: Any) -> Any:
         def execute(*args: Any, **kwargs: Any) -> Any:
@@ -34,12 +33,12 @@ def wrapped(folder: Path, free: Path | None) -> dict[Any, Any]:
     }
 
 
-def _entering(args: list[Any], first: str) -> list[Any]:
+def _entering(args: list[Any], folder: str) -> list[Any]:
     """A command line of Python whose code enters the sandbox first."""
     for number, word in enumerate(args[:-1]):
         if isinstance(word, str) and word == "-c":
             code = args[number + 1]
             if _TRACKER not in code:
-                args[number + 1] = first + code
+                args[number + 1] = _ENTER.format(folder=folder) + code
             break
     return args

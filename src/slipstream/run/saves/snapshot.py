@@ -29,7 +29,9 @@ class OnDevice(UntypedStorage):
     def cpu(self) -> UntypedStorage:
         """What `torch.save` asks for."""
         mine = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
-        return torch.empty(self.nbytes(), dtype=torch.uint8).copy_(mine).untyped_storage()
+        # Whatever the default device is.
+        host = torch.empty(self.nbytes(), dtype=torch.uint8, device="cpu")
+        return host.copy_(mine).untyped_storage()
 
 
 class Buffers:
