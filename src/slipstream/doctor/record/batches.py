@@ -61,7 +61,7 @@ def is_pinned(tensor: torch.Tensor) -> bool:
     """Not all kinds of tensors can say."""
     try:
         return tensor.is_pinned()
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:
         return False
 
 
