@@ -112,8 +112,9 @@ test-native: $(BUILT)
 	$(BIN)/cmake --build $(CHECKS)
 	$(BIN)/ctest --test-dir $(CHECKS) --output-on-failure --no-tests=error
 
+# Two at a time take half as long. What then fails, as some need a core for themselves, is run again alone.
 test-python: $(BUILT) check-browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile || { [ $$? -eq 1 ] && $(BIN)/python -m pytest --last-failed; }
 
 # torch by itself first, so that no later requirement has a say in which build of it is taken.
 $(INSTALLED): constraints.txt

@@ -122,7 +122,7 @@ numbers = Made(made_data.a_number)
         {"dataset": Stream(), "batch_sampler": [[1]]},
         {"dataset": [], "shuffle": True},
     ],
-    ids=str,
+    ids=lambda arguments: re.sub(" at 0x[0-9a-f]+", "", str(arguments)),
 )
 def test_wrong_arguments_are_refused_as_torch_refuses_them(arguments: dict[str, Any]) -> None:
     arguments = {"dataset": numbers, **arguments}

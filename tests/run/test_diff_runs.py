@@ -94,7 +94,7 @@ def test_a_patch_that_changes_a_loss_does_not_pass(
     proof = Proof(Target("train.py"), outcome, outcome.situation)
     path = (tmp_path / "steps.py").resolve()
     worse = Patch({path: _STEP}, {path: _STEP.replace("model(x)", "model(x + 1e-6)")})
-    assert "loss of backward pass 1" in (proof.fault(worse) or "")
+    assert "loss of backward pass" in (proof.fault(worse) or "")  # the first may round to the same
     broken = Patch({path: _STEP}, {path: _STEP.replace("return loss", "return lost")})
     assert "the script fails with it: NameError" in (proof.fault(broken) or "")
     assert path.read_text() == _STEP
