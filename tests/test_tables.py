@@ -6,6 +6,7 @@ import pytest
 
 from slipstream.infer.compress.result import Compressed, CompressedRow
 from slipstream.infer.qat.report import Line, Report
+from slipstream.tables import short
 from slipstream.train.row import Row as StepRow
 from slipstream.train.text import table_of
 
@@ -28,3 +29,9 @@ def of_few_bits() -> Any:
 @pytest.mark.parametrize("shown", [of_a_step, of_compressing, of_few_bits])
 def test_words_of_others_are_shown_as_they_are(shown: Any) -> None:
     assert WORDS in " ".join(str(shown()).split())
+
+
+def test_large_numbers_are_no_powers_of_ten() -> None:
+    assert [short(n) for n in (0.01234, 12.34, 99.96, 345.6, 1534.2)] == [
+        "0.0123", "12.3", "100", "346", "1,534",
+    ]  # fmt: skip

@@ -7,6 +7,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+def short(number: float) -> str:
+    """Three digits, and never as a power of ten where it is large.
+
+    >>> short(0.01234), short(12.34), short(1534.2)
+    ('0.0123', '12.3', '1,534')
+    """
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def text_of(shown: "RenderableType", width: int, *, color: bool = False) -> str:
     """What is shown, in lines of at most this width. Words are taken as they are: reasons are often
     those of others, and brackets in them mean nothing.

@@ -1,6 +1,7 @@
 """torch's own compilers as changes."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -129,6 +130,20 @@ class Guarded(torch.nn.Module):
         return x / x.abs().max() if x.abs().max() > 10 else x
 
 
+class Masked(torch.nn.Module):
+    """Torch's tracer says nothing of the question."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if torch.equal(x, torch.ones_like(x)) else x * 2
+
+
+class Silent(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return x if x.min() > 0 else -x
+
+
 class Counted(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[:, : int((x > 0).sum())].sum()
@@ -146,7 +161,7 @@ class Walked(torch.nn.Module):
         return state
 
 
-@pytest.mark.parametrize("model", [Guarded(), Counted()])
+@pytest.mark.parametrize("model", [Guarded(), Counted(), Masked(), Silent()])
 def test_a_way_that_depends_on_values_is_not_traced(model: torch.nn.Module) -> None:
     subject = Subject(model.eval(), inputs_of(torch.ones(2, 4)))
     with pytest.raises(ValueError, match="may depend on the values"):

@@ -427,3 +427,16 @@ def test_what_is_one_weight_stays_one_or_is_told(model: nn.Module, example: torc
         assert "are one weight" in str(error)
         return
     assert made.get_parameter(names[0]) is made.get_parameter(names[1])
+
+
+def test_what_train_fn_has_broken_is_not_returned():
+    def spoil(model):
+        for parameter in model.parameters():
+            nn.init.constant_(parameter, torch.nan)
+
+    images, _ = pictures(64, seed=1)
+    found = compress(
+        network(), images[:8], 0.5, spoil, lambda model, batch: torch.ones(len(batch)), [images]
+    )
+    assert found.rows[1].state == "rejected"
+    assert "behind train_fn it" in found.rows[1].why and "no finite numbers" in found.rows[1].why

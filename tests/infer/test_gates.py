@@ -2,6 +2,8 @@
 
 import re
 import time
+import types
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -345,3 +347,60 @@ def test_results_can_be_viewed_as_those_of_the_model() -> None:
     assert "not contiguous" in (
         contract(made.model.to(memory_format=torch.channels_last), known) or ""
     )
+
+
+def test_results_are_of_the_same_class() -> None:
+    class Box(torch.Tensor):
+        pass
+
+    class Boxes(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return LINEAR(x).as_subclass(Box)
+
+    known = reference(Boxes(), PICTURE)
+    assert contract(Boxes(), known) is None
+    why = contract(LINEAR, known)
+    assert why is not None and "the model gives Box of (5, 3)" in why
+
+
+@dataclass
+class Items(OrderedDict[str, torch.Tensor]):
+    """As results of some libraries are: with items beside its fields."""
+
+    logits: torch.Tensor
+
+    def __post_init__(self) -> None:
+        self["logits"] = self.logits
+
+
+def test_a_dataclass_with_items_of_its_own_is_refused() -> None:
+    class Giving(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return Items(LINEAR(x))
+
+    with pytest.raises(UsageError, match="gives a Items, which cannot be compared"):
+        reference(Giving(), PICTURE)
+
+
+def test_masks_of_ones_get_zeros() -> None:
+    given = inputs_of((torch.ones(4, 8, dtype=torch.long), torch.arange(4)))
+    mask, order = other_values(given, seed=0).args
+    assert 0 < mask.sum() < 32 and sorted(order.tolist()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("how", ["function", "nested", "default", "method"])
+def test_a_forward_that_calls_the_very_model_is_no_part_of_a_copy(how: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    own = model.forward
+    if how == "function":
+        model.forward = lambda x: own(x) + 0  # type: ignore[method-assign]
+    elif how == "nested":
+        model.forward = torch.autocast("cpu", torch.bfloat16)(own)  # type: ignore[method-assign]
+    elif how == "default":
+        model.forward = lambda x, own=own: own(x)  # type: ignore[method-assign]
+    else:
+        model.forward = types.MethodType(lambda self, x: self[0](x), model)  # type: ignore[method-assign]
+        assert copied(model)(torch.ones(1, 4)).shape == (1, 4)
+        return
+    with pytest.raises(UsageError, match="calls this very object"):
+        copied(model)

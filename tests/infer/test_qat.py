@@ -485,3 +485,26 @@ def test_the_report_has_each_layer_once() -> None:
     ]  # fmt: skip
     alone = prepare_qat(nn.Linear(8, 8), torch.randn(4, 8), bits=4, skip_first_last=False)
     assert [line.weights for line in convert_qat(alone).report.lines] == ["4 bit"]
+
+
+def test_converted_convolutions_give_what_can_be_flattened_by_a_view():
+    class Viewing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two, self.out = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3), nn.Linear(128, 4)
+
+        def forward(self, x):
+            x = torch.relu(self.two(torch.relu(self.one(x))))
+            return self.out(x.view(x.size(0), -1))
+
+    images, _ = pictures(4, seed=3)
+    trained = prepare_qat(Viewing(), images).eval()
+    torch.testing.assert_close(convert_qat(trained).model(images), trained(images))
+
+
+def test_a_batch_without_samples_changes_no_range():
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    trained = prepare_qat(model, torch.randn(16, 8), skip_first_last=False).train()
+    before = {name: value.clone() for name, value in trained.state_dict().items()}
+    assert trained(torch.empty(0, 8)).shape == (0, 8)
+    assert all(torch.equal(value, before[name]) for name, value in trained.state_dict().items())

@@ -526,3 +526,44 @@ def test_buffers_that_grow_are_followed_by_the_average() -> None:
     step.average.late = model.late = None
     step.load_state_dict(kept)
     assert torch.equal(step.average.seen, torch.zeros(1))
+
+
+class Around(torch.optim.Optimizer):
+    """An optimizer by name alone."""
+
+    def __init__(self, base: torch.optim.Optimizer) -> None:
+        self.base, self.param_groups, self.state = base, base.param_groups, base.state
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.base.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.base.zero_grad(set_to_none)
+
+
+def test_a_wrapper_without_hooks_is_stepped() -> None:
+    model, own = pictures_net(), pictures_net()
+    step = TrainStep(model, Around(sgd(model)), cross_entropy)
+    assert losses_of(step, pictures()) == by_hand(own, sgd(own), pictures())
+    with pytest.raises(UsageError, match=r"Around without the hooks of torch's"):
+        TrainStep(model, Around(sgd(model)), cross_entropy, precision="fp16")
+
+
+class Batch(dict[str, torch.Tensor]):
+    @property
+    def images(self) -> torch.Tensor:
+        return self["images"]
+
+
+@pytest.mark.parametrize("options", [{"channels_last": True}, {"micro_batch": 2}])
+def test_batches_stay_of_their_own_class(options: Any) -> None:
+    def loss_fn(model: nn.Module, batch: Any) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(batch.images), batch["labels"])
+
+    images, labels = pictures()[0]
+    model, own = pictures_net(), pictures_net()
+    step = TrainStep(model, sgd(model), loss_fn, **options)
+    given = Batch(images=images, labels=labels)
+    other = TrainStep(own, sgd(own), cross_entropy, **options)
+    assert float(step(given)) == float(other((images, labels)))
+    assert not given.images.is_contiguous(memory_format=torch.channels_last)

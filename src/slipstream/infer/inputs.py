@@ -71,7 +71,8 @@ def inputs_of(example: Any) -> Inputs:
 def other_values(inputs: Inputs, seed: int) -> Inputs:
     """The same shapes and types with other values: what a model that only remembers an answer gets
     wrong. Floating-point numbers get noise of half their spread, those that are not finite stay;
-    whole numbers change places, as a model may look them up; some flags turn into the other.
+    whole numbers change places, as a model may look them up; some flags turn into the other, and
+    so do ones where there is nothing else: masks are written in numbers, too.
     """
     own = torch.Generator("cpu").manual_seed(seed)
 
@@ -82,6 +83,9 @@ def other_values(inputs: Inputs, seed: int) -> Inputs:
         if tensor.dtype == torch.bool:
             some = torch.rand(tensor.shape, generator=own, device="cpu").to(tensor.device) < _TURNED
             return tensor ^ some
+        if tensor.numel() > 1 and bool((tensor == 1).all()):
+            some = torch.rand(tensor.shape, generator=own, device="cpu").to(tensor.device) < _TURNED
+            return tensor.masked_fill(some, 0)
         for dim, size in enumerate(tensor.shape):
             if size > 1:
                 order = torch.randperm(size, generator=own, device="cpu").to(tensor.device)

@@ -294,11 +294,13 @@ class Search:
         for name in names:
             row = self.rows[name]
             row.speed = ratio_of(taken["model"], taken[name])
-            row.ms = 1e3 * statistics.median(taken[name])
             gain_s = statistics.median(taken["model"]) - statistics.median(taken[name])
             if gain_s > 0 and row.build_s:
                 row.break_even_calls = round(row.build_s / gain_s)
-        self.rows["eager"].ms = 1e3 * statistics.median(taken["model"])
+        own_ms = self.rows["eager"].ms = 1e3 * statistics.median(taken["model"])
+        for row in self.rows.values():
+            if row.speed is not None:  # what it would take now: some were timed minutes ago
+                row.ms = own_ms / row.speed.value
         self.rows["eager"].speed = Ratio(1.0, min(1.0, noise.low), max(1.0, noise.high))
         won = self._winner(names, least)
         self._say_why(won, least, names)

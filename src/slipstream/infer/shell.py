@@ -12,6 +12,8 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 # Values that can be compared, and that a graph has as constants.
 PLAIN = (type(None), bool, int, float, str)
+# A dataclass that is one as well has items beside its fields.
+_CONTAINERS = (dict, list, tuple, set)
 
 
 class _Hole:
@@ -115,7 +117,7 @@ def emptied(value: Any) -> tuple[list[torch.Tensor], Shell]:
 
 def _can_be_opened(leaf: Any) -> bool:
     """Only what its fields are: whatever else an object holds would stay as it is."""
-    if not dataclasses.is_dataclass(leaf) or isinstance(leaf, type):
+    if not dataclasses.is_dataclass(leaf) or isinstance(leaf, (type, *_CONTAINERS)):
         return False
     return vars(leaf).keys() <= _fields_of(leaf).keys() if hasattr(leaf, "__dict__") else True
 

@@ -1,6 +1,9 @@
 """What is optimized: a model, the inputs that it is called with, and what is known of both."""
 
+import contextlib
 import copy
+import functools
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -74,16 +77,56 @@ def in_training(model: torch.nn.Module, mode: bool = True) -> torch.nn.Module:
     return model
 
 
-def copied(model: torch.nn.Module) -> torch.nn.Module:
-    """A deep copy, without gradients."""
+def deep_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """Raises `UsageError` for a model that cannot be copied."""
+    expect_own_forwards(model)
     try:
-        with torch.no_grad():
-            made = copy.deepcopy(model)
+        return copy.deepcopy(model)
     except Exception as error:
         raise UsageError(
             f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}), and is "
             "never changed itself. Give a model that copy.deepcopy takes."
         ) from None
+
+
+def expect_own_forwards(model: torch.nn.Module) -> None:
+    """Raises `UsageError` where a copy would call the model that it was made of."""
+    parts = {id(part) for part in model.modules()}
+    for name, part in model.named_modules():
+        if _leads_to(_uncopied(vars(part).get("forward")), parts):
+            raise UsageError(
+                f"{type(model).__name__} cannot be copied: the function that was put in place of "
+                f"forward of {name or 'the model'} calls this very object, and a copy would call "
+                "it, too. Make it a method of a class, or types.MethodType(function, model)."
+            )
+
+
+def _uncopied(forward: Any) -> Any:
+    """The function that `copy.deepcopy` takes as it is; objects of methods are copied."""
+    while isinstance(forward, functools.partial):
+        forward = forward.func
+    return forward.__func__ if isinstance(forward, types.MethodType) else forward
+
+
+def _leads_to(thing: Any, parts: set[int], depth: int = 4) -> bool:
+    """Whether a function holds one of these objects."""
+    if isinstance(thing, torch.nn.Module):
+        return id(thing) in parts
+    if isinstance(thing, types.MethodType):
+        return id(thing.__self__) in parts or _leads_to(thing.__func__, parts, depth)
+    if not isinstance(thing, types.FunctionType) or not depth:
+        return False
+    held = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
+    for cell in thing.__closure__ or ():
+        with contextlib.suppress(ValueError):  # it is empty
+            held.append(cell.cell_contents)
+    return any(_leads_to(each, parts, depth - 1) for each in held)
+
+
+def copied(model: torch.nn.Module) -> torch.nn.Module:
+    """A deep copy, without gradients."""
+    with torch.no_grad():
+        made = deep_copy(model)
     for tensor in made.parameters():
         tensor.grad = None
         tensor.requires_grad_(False)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from slipstream.infer.row import Row
-from slipstream.tables import text_of
+from slipstream.tables import short, text_of
 
 if TYPE_CHECKING:
     from slipstream.infer.optimized import Optimized
@@ -40,10 +40,10 @@ def verdict_of(found: "Optimized") -> str:
     own = next(row for row in found.rows if row.state == "model")
     won = next((row for row in found.rows if row.state == "won"), None)
     if won is None:
-        words = f"The model as it is, {own.ms:.3g} ms: "
+        words = f"The model as it is, {_ms(own)} ms: "
         words += "nothing that gives the same answers is surely faster."
     else:
-        words = f"{won.name}: {won.speed} faster, {own.ms:.3g} -> {won.ms:.3g} ms."
+        words = f"{won.name}: {won.speed} faster, {_ms(own)} -> {_ms(won)} ms."
         if won.break_even_calls is not None:
             calls = f"{won.break_even_calls:,} calls"
             words += f" Building it took {won.build_s:.1f} s, which {calls} win back."
@@ -74,10 +74,14 @@ def _rank(row: Row) -> tuple[int, float]:
 def _numbers(row: Row) -> tuple[str, ...]:
     return (
         f"{row.speed.value:.2f} x" if row.speed else "",
-        f"{row.ms:.3g}" if row.ms is not None else "",
+        _ms(row),
         f"{row.error:.0e}" if row.error is not None else "",
         f"{row.build_s:.1f} s" if row.build_s is not None else "",
     )
+
+
+def _ms(row: Row) -> str:
+    return short(row.ms) if row.ms is not None else ""
 
 
 def _state(row: Row) -> str:

@@ -1,11 +1,11 @@
 """A moving average of a model's parameters."""
 
-import copy
 from typing import Any
 
 import torch
 from torch import nn
 
+from slipstream.infer.subject import deep_copy
 from slipstream.recurrent import gather_weights
 
 
@@ -17,7 +17,7 @@ class Average:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self._followed = model
-        self.model = copy.deepcopy(model).requires_grad_(False)
+        self.model = deep_copy(model).requires_grad_(False)
         self.model.eval()
         gather_weights(self.model)
         pairs: list[tuple[torch.Tensor, torch.Tensor]]

@@ -18,7 +18,8 @@ def make_step(model, optimizer, loss_fn):
 
 def code_of(choices: Choices, device: str) -> str:
     """Text of a module with `make_step(model, optimizer, loss_fn)`. `device` is a type: "cuda"."""
-    imports = ["import copy"] if choices.ema is not None else []
+    copies = choices.ema is not None or choices.channels_last or choices.micro_batch is not None
+    imports = ["import copy"] if copies else []
     imports += ["from typing import Any"] if _helpers(choices) else []
     text = [_HEAD, "\n".join([*imports, *([""] if imports else []), "import torch", ""])]
     text += ["\n" + inspect.getsource(helper) for helper in _helpers(choices)]

@@ -2,6 +2,7 @@
 recipe gives away.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -24,7 +25,9 @@ def lay_like_parameters(optimizer: Any) -> None:
     # Wrappers of other libraries keep nothing themselves.
     if hasattr(optimizer, "state"):
         lay(optimizer)
-        optimizer.register_load_state_dict_post_hook(lay)
+        # Some are an `Optimizer` by name alone.
+        if hasattr(optimizer, "_optimizer_load_state_dict_post_hooks"):
+            optimizer.register_load_state_dict_post_hook(lay)
 
 
 def lay_channels_last(model: Any, optimizer: Any) -> None:
@@ -45,7 +48,9 @@ def with_channels_last(batch: Any) -> Any:
         is_picture = batch.dim() == 4 and batch.is_floating_point()
         return batch.contiguous(memory_format=torch.channels_last) if is_picture else batch
     if isinstance(batch, dict):
-        return {name: with_channels_last(value) for name, value in batch.items()}
+        made = copy.copy(batch)  # of its own class
+        made.update({name: with_channels_last(value) for name, value in batch.items()})
+        return made
     if not isinstance(batch, (list, tuple)):
         return batch
     values = [with_channels_last(value) for value in batch]

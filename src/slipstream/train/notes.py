@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from slipstream.tables import short
 from slipstream.tf32 import tf32_words
 from slipstream.train.judge import Judge
 
@@ -11,8 +12,8 @@ def notes_of(judge: Judge) -> Iterator[str]:
     subject = judge.subject
     forth_s, update_s = judge.written.phases_s()
     yield (
-        f"A step as written is {1e3 * forth_s:.3g} ms forward and backward, and "
-        f"{1e3 * update_s:.3g} ms update."
+        f"A step as written is {short(1e3 * forth_s)} ms forward and backward, and "
+        f"{short(1e3 * update_s)} ms update."
     )
     if judge.has_compared:
         if not judge.reference.is_double:

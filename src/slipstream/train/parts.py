@@ -2,6 +2,8 @@
 that a recipe gives away.
 """
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -27,7 +29,9 @@ def cut(batch: Any, start: int, end: int, size: int) -> Any:
     if isinstance(batch, torch.Tensor):
         return batch[start:end] if batch.dim() else batch
     if isinstance(batch, dict):
-        return {name: cut(value, start, end, size) for name, value in batch.items()}
+        made = copy.copy(batch)  # of its own class
+        made.update({name: cut(value, start, end, size) for name, value in batch.items()})
+        return made
     if not isinstance(batch, (list, tuple)):
         return batch
     plain = (str, bytes, int, float, type(None))
@@ -50,13 +54,22 @@ def expect_cuttable(batch: Any) -> int:
             f"A batch holds a {whole}, which cannot be cut into micro-batches; expected tensors in "
             "tuples, lists and dicts."
         )
-    sizes = sorted({len(tensor) for tensor in tensors_of(batch) if tensor.dim()})
+    sizes = sorted({len(tensor) for tensor in _tensors(batch) if tensor.dim()})
     if sizes != [size] or not size:
         raise UsageError(
             f"A batch with first dimensions {sizes} cannot be cut into micro-batches; expected "
             "tensors in tuples, lists and dicts that all have as many rows as there are samples."
         )
     return size
+
+
+def _tensors(batch: Any) -> Iterator[torch.Tensor]:
+    """Those that `cut` finds."""
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, (dict, list, tuple)):
+        for value in batch.values() if isinstance(batch, dict) else batch:
+            yield from _tensors(value)
 
 
 def _has_a_dict_for_each(batch: Any, size: int) -> bool:

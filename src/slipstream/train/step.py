@@ -79,6 +79,11 @@ class TrainStep:
             update_by(optimizer, update)
         mode = compile if isinstance(compile, str) else None
         self._called = CompiledModel(model, mode) if compile else model
+        if precision == "fp16" and not hasattr(optimizer, "_optimizer_step_post_hooks"):
+            raise UsageError(
+                f"optimizer is a {type(optimizer).__name__} without the hooks of torch's, which "
+                "tell a skipped update; call super().__init__ in it, or give precision='bf16'."
+            )
         self.scaler = torch.amp.GradScaler(self.device.type) if precision == "fp16" else None
         self._average = Average(model, ema) if ema is not None else None
         self.grad_norm: torch.Tensor | None = None

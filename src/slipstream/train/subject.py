@@ -12,6 +12,7 @@ from torch import nn
 
 from slipstream.errors import UsageError
 from slipstream.infer.leaves import as_double, structure_of
+from slipstream.infer.subject import expect_own_forwards
 from slipstream.recurrent import gather_weights
 from slipstream.train.choices import Choices
 from slipstream.train.parts import size_of
@@ -95,6 +96,7 @@ def copied(
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
     """Deep copies that belong together. Raises `UsageError` where there can be none."""
     memo: dict[int, Any] = {}
+    expect_own_forwards(model)
     try:
         own, its = copy.deepcopy(model, memo), copy.deepcopy(optimizer, memo)
         for name, value in vars(optimizer).items():

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from slipstream.tables import text_of
+from slipstream.tables import short, text_of
 from slipstream.train.row import Row
 
 _ORDER = ("won", "step", "kept", "passed", "slower", "rejected", "failed", "skipped")
@@ -23,10 +23,16 @@ def table_of(rows: Sequence[Row], width: int = _WIDTH) -> str:
     return text_of(table, width)
 
 
+def _ms(row: Row) -> str | None:
+    if row.ms is None:
+        return None
+    return short(row.ms) if row.base_ms is None else f"{short(row.base_ms)} → {short(row.ms)}"
+
+
 def _cells(row: Row) -> tuple[str, ...]:
     numbers = (
         (row.speed and row.speed.value, "{:.2f} x"),
-        (row.ms, "{:.3g}" if row.base_ms is None else f"{row.base_ms:.3g} → {{:.3g}}"),
+        (_ms(row), "{}"),
         (row.samples_per_s if row.state in ("step", "won") else None, "{:,.0f}"),
         (row.error, "{:.0e}"),
         (row.peak_mb, "{:,.1f}"),

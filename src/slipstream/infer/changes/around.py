@@ -87,8 +87,8 @@ def threads(count: int) -> Change:
 
 
 def thread_counts() -> list[int]:
-    """Those worth a try: one, half of what torch takes, and all cores of the process."""
-    from slipstream.cpu import usable_cores
-
+    """Those worth a try: one, and half of what torch takes. More than that are not for us to take:
+    other processes may have the rest of the cores.
+    """
     own = torch.get_num_threads()
-    return sorted({1, max(1, own // 2), usable_cores()} - {own})
+    return sorted({1, max(1, own // 2)} - {own})

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from slipstream.infer.change import ENGINE, Change
+from slipstream.infer.decisions import looks_at_values
 from slipstream.infer.elsewhere.asking import has_hooks
 from slipstream.infer.elsewhere.packaged import packaged
 from slipstream.infer.elsewhere.signature import signature_of
@@ -25,6 +26,7 @@ from slipstream.infer.leaves import changed
 from slipstream.infer.subject import Subject
 
 _ALIGNED = 16  # bytes
+_BY_VALUES = "what it computes may depend on the values of its inputs"
 _numbers = itertools.count()
 _TRACED_ONCE: type[Warning] = getattr(torch.jit, "TracerWarning", Warning)
 
@@ -254,6 +256,9 @@ class _Graphed(nn.Module):
 
 def _scripted(model: nn.Module, subject: Subject) -> nn.Module:
     inputs = subject.inputs
+    # Torch warns of most such looks, but not of all, and a model may silence its warnings.
+    if looks_at_values(model, inputs):
+        raise ValueError(_BY_VALUES)
     with warnings.catch_warnings(record=True) as said, torch.no_grad():
         warnings.simplefilter("always")
         traced = torch.jit.trace(  # type: ignore[no-untyped-call]
@@ -279,7 +284,7 @@ def _expect_no_decision_by_values(model: nn.Module, inputs: Inputs) -> None:
         program = None
     looks = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
     if program is None or any(node.target in looks for node in program.graph.nodes):
-        raise ValueError("what it computes may depend on the values of its inputs")
+        raise ValueError(_BY_VALUES)
 
 
 def _why_no_script(subject: Subject) -> str | None:

@@ -18,14 +18,18 @@ _LEAST_SHARE = 0.5
 
 
 def torchao(name: str) -> Any:
-    """A module of torchao, without what torch logs about it while it is loaded."""
-    log = logging.getLogger("torch.utils._pytree")
-    before = log.disabled
-    log.disabled = True
+    """A module of torchao, without what torch and itself log while it is loaded: such as of its
+    kernels for GPUs that are not there.
+    """
+    logs = [logging.getLogger(each) for each in ("torch.utils._pytree", "torchao")]
+    before = [log.disabled for log in logs]
+    for log in logs:
+        log.disabled = True
     try:
         return import_module(f"torchao.{name}")
     finally:
-        log.disabled = before
+        for log, was_disabled in zip(logs, before, strict=True):
+            log.disabled = was_disabled
 
 
 def why_no_torchao() -> str | None:

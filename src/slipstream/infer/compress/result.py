@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from slipstream.tables import text_of
+from slipstream.tables import short, text_of
 from slipstream.timing import Ratio
 
 # won: returned. slower: not surely faster. rejected: the score drops, or may. failed: no model.
@@ -89,7 +89,7 @@ class Compressed:
 def _cells(row: CompressedRow) -> tuple[str, ...]:
     return (
         f"{row.speed.value:.2f} x" if row.speed else "",
-        f"{row.ms:.3g}" if row.ms is not None else "",
+        short(row.ms) if row.ms is not None else "",
         _counted(row.macs),
         _counted(row.parameters),
         str(row.score) if row.score else "",

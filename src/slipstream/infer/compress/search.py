@@ -1,6 +1,5 @@
 """`compress`: a model with fewer channels, if it is faster in milliseconds and as good."""
 
-import copy
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +18,13 @@ from slipstream.infer.gates.metric import FEWEST, Drop, Metric, drop_of, judge, 
 from slipstream.infer.gates.reference import Reference, reference_of
 from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import everything_as_before, without_fast_path
-from slipstream.infer.subject import Subject, expect_module, in_evaluation, in_training
+from slipstream.infer.subject import (
+    Subject,
+    deep_copy,
+    expect_module,
+    in_evaluation,
+    in_training,
+)
 
 _DO = "Name the layers that cannot be narrower in ignored."
 
@@ -54,7 +59,7 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
     found = Compressed(model, None, [before, after])
     with everything_as_before(model):
         # A model may change with its calls; this one can learn.
-        own = in_evaluation(copy.deepcopy(model))
+        own = in_evaluation(deep_copy(model))
         subject = Subject(own, inputs)
         reference = reference_of(subject)
         _count(before, own, subject)
@@ -69,6 +74,9 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
             train_fn(made)
             found.pruned = in_evaluation(made)
             _count(after, made, subject)
+            if why := contract(made, reference):
+                after.state, after.why = "rejected", f"behind train_fn it {why}"
+                return found
             after_scores = scores_of(made, metric, data)
             after.score = score_of(after_scores)
             _compare(found, subject, reference, drop_of(scores, after_scores), max_drop)

@@ -37,11 +37,13 @@ def timed(before: Any, after: Any, reference: Reference, wait: Any) -> Timed:
     }
     taken = time_in_turns(calls, seconds=_TIMED_S, wait=wait)
     noise = ratio_of(taken["before"], taken["again"])
+    speed = ratio_of(taken["before"], taken["after"])
+    before_ms = 1e3 * _median(taken["before"])
     return Timed(
-        1e3 * _median(taken["before"]),
-        1e3 * _median(taken["after"]),
+        before_ms,
+        before_ms / speed.value,
         Ratio(1.0, noise.low, noise.high),
-        ratio_of(taken["before"], taken["after"]),
+        speed,
         least_gain(noise),
     )
 

@@ -53,7 +53,9 @@ def _differs(result: Any, eager: Any) -> str | None:
 
 def _kind(tensor: torch.Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{tuple(tensor.shape)} {dtype} on {tensor.device.type}"
+    is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    name = "" if is_plain else f"{type(tensor).__name__} of "
+    return f"{name}{tuple(tensor.shape)} {dtype} on {tensor.device.type}"
 
 
 def _form(value: Any) -> str:

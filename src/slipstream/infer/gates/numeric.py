@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+from slipstream.errors import UsageError
 from slipstream.infer.change import Kind
 from slipstream.infer.gates.columns import fault_in_a_column
 from slipstream.infer.gates.reference import Answer, Reference, ask
 from slipstream.infer.leaves import tensors_of
+from slipstream.infer.quiet import first_line
 
 _TIMES = 2.0  # the error of the model itself
 _FLOOR = 2.0**-20  # of the size of a result: what another order of sums may do
@@ -160,6 +162,11 @@ def _rows(
 
 
 def is_repeatable(answer: Answer, model: Any) -> bool:
-    """Whether the model itself gives the same twice."""
+    """Whether the model itself gives the same twice. Raises `UsageError` for tensors that torch
+    cannot compare.
+    """
     pairs = zip(tensors_of(ask(model, answer.inputs)), tensors_of(answer.eager), strict=True)
-    return all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs)
+    try:
+        return all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs)
+    except (NotImplementedError, RuntimeError) as error:  # sparse or quantized ones
+        raise UsageError(f"Results of the model cannot be compared: {first_line(error)}") from error

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from slipstream.infer.lint.finding import Checked, Report, Row
+from slipstream.tables import short
 
 _WIDTH = 80
 _ROWS = 4  # of a finding
@@ -47,7 +48,7 @@ def _finding(found: Checked) -> Iterator[str]:
     if found.gain_ms is not None:
         low, high = found.gain_low_ms or 0.0, found.gain_high_ms or 0.0
         share = f"{100 * (found.share or 0.0):.2g} % of a call"
-        cost = f": {_ms(found.gain_ms)} ({_number(low)} to {_number(high)}), {share}"
+        cost = f": {_ms(found.gain_ms)} ({short(low)} to {short(high)}), {share}"
     yield from _wrap(f"{found.rule}{cost}")
     yield from _wrap(found.says, "  ")
     shown = [row for row in found.rows if row.state != "small"]
@@ -114,11 +115,7 @@ def _few(names: Iterator[str]) -> list[str]:
 
 
 def _ms(value: float) -> str:
-    return f"{_number(value)} ms" if value >= 0.1 else f"{_number(1e3 * value)} us"
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{short(value)} ms" if value >= 0.1 else f"{short(1e3 * value)} us"
 
 
 def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:

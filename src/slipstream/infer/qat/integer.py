@@ -57,7 +57,8 @@ class IntegerLayer(CodedLayer):
             found = torch.ops.onednn.qconv_pointwise(
                 *given, self.bias, *_geometry(self.layer), *as_float
             )
-        return found  # type: ignore[no-any-return]
+        # Its convolutions give channels-last results whatever they are given.
+        return found.contiguous() if x.is_contiguous() else found  # type: ignore[no-any-return]
 
     def _as_graph(self, x: torch.Tensor) -> torch.Tensor:
         from torch.ao.quantization.fx import _decomposed  # noqa: F401 (defines the operators)

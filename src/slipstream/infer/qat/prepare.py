@@ -1,6 +1,5 @@
 """A model made ready for training with quantized weights and activations."""
 
-import copy
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from slipstream.infer.qat.formats import Bits, format_of
 from slipstream.infer.qat.layer import LAYERS, QatLayer
 from slipstream.infer.qat.parts import replaced
 from slipstream.infer.qat.ranges import ActivationRange
-from slipstream.infer.subject import expect_module
+from slipstream.infer.subject import deep_copy, expect_module
 
 _ACTIVATION_BITS = (8, 4, 2)
 
@@ -48,7 +47,7 @@ def prepare_qat(
         )
     inputs = inputs_of(example_inputs)
     with everything_as_before(model):
-        made = _copied(model)
+        made = deep_copy(model)
         modes = {part: part.training for part in made.modules()}
         made.eval()
         _call_every_layer(made)
@@ -68,16 +67,6 @@ def prepare_qat(
         for part in made.modules():
             part.training = modes.get(part, model.training)
     return made
-
-
-def _copied(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:
-        raise UsageError(
-            f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}), and is "
-            "never changed itself. Give a model that copy.deepcopy takes."
-        ) from None
 
 
 def _call_every_layer(model: nn.Module) -> None:

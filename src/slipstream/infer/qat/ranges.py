@@ -33,7 +33,7 @@ class ActivationRange(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The nearest values that there are."""
-        if self.training:
+        if self.training and x.numel():
             self._follow(x.detach())
         step, zero = self.step_and_zero()
         found = torch.fake_quantize_per_tensor_affine(x.float(), step, zero, 0, self.top)
