@@ -1,5 +1,6 @@
 """Runs a script in this process as Python would; output, exit code and traceback are its own."""
 
+import builtins
 import os
 import runpy
 import sys
@@ -82,6 +83,8 @@ def parse_target(arguments: Sequence[str], command: str, options: Sequence[str] 
             raise UsageError("Behind -m stands the name of a module.")
         return Target(arguments[1], tuple(arguments[2:]), is_module=True)
     name = arguments[0]
+    if name == "-":
+        raise UsageError("A script cannot come from standard input; give it as a file.")
     if name.startswith("-") and not Path(name).exists():
         close = get_close_matches(name.partition("=")[0], options, 1)
         hint = f"Did you mean {close[0]}?" if close else f"slipstream {command} --help lists all."
@@ -206,7 +209,7 @@ def _run(target: Target, code: CodeType | None) -> None:
         code_file = code.co_filename
     # As Python has it: still right where the script changes the folder.
     main.__file__ = code_file
-    main.__dict__["__builtins__"] = __builtins__
+    main.__dict__["__builtins__"] = builtins  # the module, as only the main one has it
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
 

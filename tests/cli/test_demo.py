@@ -114,13 +114,14 @@ def test_data_of_others_is_left_alone(tmp_path: Path, run_cli: Run) -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_failure_takes_away_what_is_new(tmp_path: Path, keep: bool) -> None:
-    (tmp_path / "report.html").write_text("of an earlier run")
+    for name in ("report.html", "demo.json"):
+        (tmp_path / name).write_text("of an earlier run")
     with pytest.raises(InternalError), _folder(tmp_path, ("photos",), keep=keep):
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "a.jpg").touch()
         (tmp_path / "run.json").touch()
         raise InternalError("anything")
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo.json", "report.html"]
     with pytest.raises(KeyboardInterrupt), _folder(tmp_path / "new", ("photos",), keep=keep):
         raise KeyboardInterrupt
     assert not (tmp_path / "new").exists()

@@ -209,3 +209,12 @@ def test_a_skeleton_alone_is_refused() -> None:
 def test_what_cannot_be_pickled_raises() -> None:
     with pytest.raises((pickle.PicklingError, AttributeError)):
         wrap([BASE, lambda: None])
+
+
+def test_strides_of_sizes_of_one_and_views_of_one_tensor_stay() -> None:
+    gray = torch.empty(8, 1, 4, 4, memory_format=torch.channels_last)
+    assert through(gray).stride() == gray.stride() == (16, 1, 4, 1)
+    whole = torch.arange(24.0).reshape(4, 6)
+    one, other = through((whole, whole.view(2, 12)))
+    one.zero_()
+    assert not other.any()

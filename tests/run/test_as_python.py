@@ -38,6 +38,7 @@ seen["ours"] = [name for name in os.environ if name.startswith("SLIPSTREAM")]
 seen["data"] = open(os.environ["TMPDIR"] + "/data.txt").read()
 
 def train():
+    seen["builtins"] = __builtins__.__name__
     model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(60)])
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     torch.manual_seed(seed=1)

@@ -90,6 +90,18 @@ def test_lines_go_behind_the_imports_and_before_what_is_loaded(tmp_path: Path) -
     assert body.index("import torch") < body.index("torch.x()") < body.index("import late")
 
 
+def test_lines_go_behind_variables_that_torch_is_loaded_with(tmp_path: Path) -> None:
+    """Slipstream loads it, too."""
+    text = (
+        "import os\n\nthreads = 1\nos.environ['X'] = str(threads)\nimport torch\nx = 1\nimport y\n"
+    )
+    source = source_of(tmp_path, text)
+    new = edited(source, top_edits(source, [TopLine("slipstream", "slipstream.speed_up()")]))
+    lines = [line for line in new.splitlines() if line]
+    assert lines.index("import torch") + 1 == lines.index("import slipstream")
+    assert lines.index("slipstream.speed_up()") < lines.index("x = 1")
+
+
 def test_a_first_line_goes_before_packages_and_imports_what_it_needs(tmp_path: Path) -> None:
     for text, expected in (
         ("import os\nimport sys\nimport torch\n",

@@ -554,3 +554,47 @@ def test_it_applies_where_nothing_learns() -> None:
     assert not evaluation.applies(recorded([0, False, True], then=BACKWARD))[0]
     assert not evaluation.applies(recorded([0, True, True], then=BACKWARD))[0]
     assert not evaluation.applies(recorded([0, False, False], then="call"))[0]
+
+
+ATTENTION = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.body, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(16, 2)
+    def forward(self, x):
+        return self.head(self.body(self.words(x), src_key_padding_mask=x == 0).mean(1))
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+whole, padded = torch.randint(1, 50, (8, 12)), torch.randint(1, 50, (8, 12))
+padded[:, 8:] = 0
+labels = torch.randint(0, 2, (8,))
+values = []
+
+def evaluate(batch):
+    model.eval()
+    loss = nn.functional.cross_entropy(model(batch), labels)
+    values.append(loss.item())
+
+for step in range(8):
+    model.train()
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(whole), labels).backward()
+    optimizer.step()
+    evaluate(whole)
+    if step > 6:
+        evaluate(padded)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_attention_leaves_padding_out_without_gradients(tmp_path: Path) -> None:
+    _, without, _ = run_script(ATTENTION, tmp_path)
+    names, known = same_losses(ATTENTION, tmp_path, "inference-mode")
+    assert names["values"] == without["values"]
+    assert known.notes["inference-mode"][0].endswith("in another way without gradients")

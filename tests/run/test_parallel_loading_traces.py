@@ -1,21 +1,26 @@
 """What samples leave behind beside a batch is there as without batches made ahead."""
 
 import contextlib
+import gc
 import io
 import logging
 import logging.handlers
 import os
 import queue
+import shutil
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader
+import torch
+from torch.utils.data import DataLoader, default_collate
 
+from slipstream.run.fixes import parallel_loading
 from tests.run.loading_kit import (
     SIZE,
     Slow,
@@ -26,6 +31,7 @@ from tests.run.loading_kit import (
     epochs,
     flat,
     patient,
+    situation,
 )
 
 
@@ -215,3 +221,77 @@ def test_records_that_nobody_takes_are_no_hindrance() -> None:
     compared = check_equal(use, at_least=10)
     assert "prints" not in compared.notes
     assert not compared.known[-1].misses
+
+
+class Cached(Slow):
+    """What a sample was made of is kept by a library of C."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("torch")
+        self.folder = folder
+
+    def __getitem__(self, index: int) -> Any:
+        path = self.folder / f"{index}.c"
+        if path.exists():
+            return {"x": torch.arange(8.0), "index": index}
+        made = super().__getitem__(index)
+        torch._C.PyTorchFileWriter(str(path)).write_end_of_file()  # type: ignore[call-arg]
+        return {"x": made["x"], "index": index}
+
+
+def test_files_of_a_library_of_c_are_there_when_the_loop_comes_to_them(tmp_path: Path) -> None:
+    """Samples that find theirs draw nothing: the first ones are there from an earlier run."""
+    folder = tmp_path / "cache"
+
+    def use() -> Any:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for index in range(40):
+            (folder / f"{index}.c").touch()
+        seen = []
+        for batch in DataLoader(Cached(folder), batch_size=2):
+            seen.append(flat(batch))
+            patient()
+            if len(seen) == 25:
+                break
+        return seen, sorted(path.name for path in folder.iterdir())
+
+    compared = check_equal(use, at_least=5)
+    assert "Permission denied" in compared.notes
+
+
+class Seeding(Slow):
+    """Pairs of crops have one seed, which torch gives to devices as well."""
+
+    def __getitem__(self, index: int) -> Any:
+        torch.manual_seed(index)
+        return super().__getitem__(index)
+
+
+def test_seeds_are_for_devices_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    check_left_alone(epochs(lambda: DataLoader(Seeding("torch"), batch_size=2)), "seeds the device")
+
+
+class Trainer:
+    """Leads to its loader, which leads back by its collate function."""
+
+    def __init__(self) -> None:
+        self.data = Slow()
+        self.loader = DataLoader(self.data, batch_size=30, collate_fn=self.collate)
+
+    def collate(self, samples: Any) -> Any:
+        return default_collate(samples)
+
+
+def test_loaders_that_their_own_functions_lead_to_do_not_pile_up() -> None:
+    undo = parallel_loading.apply(situation())
+    data = []
+    for _ in range(9):
+        trainer = Trainer()
+        data.append(weakref.ref(trainer.data))
+        assert len(list(trainer.loader)) == 3
+        del trainer
+    gc.collect()
+    undo()
+    assert sum(each() is not None for each in data) <= 4

@@ -465,3 +465,15 @@ def test_what_profilers_write_is_the_trials_own(home: Path) -> None:
     print("traceEvents" in Path("trace.json").read_text(), os.path.exists("observed.json"))
     """
     assert in_trial(home, code).split() == 4 * ["1.0"] + ["True", "True"]
+
+
+def test_a_lock_of_an_earlier_run_is_emptied(home: Path) -> None:
+    said = in_trial(
+        home,
+        """
+        os.close(os.open("data/a.txt", os.O_RDWR | os.O_TRUNC))
+        print(os.path.getsize("data/a.txt"))
+        """,
+    )
+    assert said == "0\n"
+    assert (home / "data" / "a.txt").stat().st_size

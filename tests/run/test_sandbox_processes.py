@@ -68,3 +68,16 @@ def test_a_script_that_starts_itself_anew(tmp_path: Path) -> None:
     )
     line = "a trial cannot follow a script that starts itself anew"
     assert said.splitlines() == [*[line] * 4, "0 0"]
+
+
+def test_a_program_starts_in_a_folder_that_the_trial_has_made(tmp_path: Path) -> None:
+    said = in_trial(
+        make_home(tmp_path),
+        """
+        import subprocess
+        os.makedirs("made/here")
+        print(subprocess.run(["ls", ".."], cwd="made/here", capture_output=True).stdout)
+        print(subprocess.run(["ls"], cwd="data", capture_output=True).stdout)
+        """,
+    )
+    assert said.splitlines() == [str(b"here\n"), str(b"a.txt\nbelow\n")]

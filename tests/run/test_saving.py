@@ -550,3 +550,13 @@ def test_it_applies_where_the_loop_saves(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not saving.applies(situation())[0]
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert not saving.applies(situation("torch.save"))[0]
+
+
+def test_a_file_that_is_open_is_written_and_not_replaced(tmp_path: Path) -> None:
+    """Who has it open would go on with the old one."""
+    undo = saving.apply(situation())
+    with (tmp_path / "model.pt").open("w+b") as file:
+        torch.save(torch.ones(1000), tmp_path / "model.pt")
+        found = len(file.read())
+    undo()
+    assert found == (tmp_path / "model.pt").stat().st_size > 4000

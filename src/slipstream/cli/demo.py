@@ -62,7 +62,9 @@ def _folder(place: Path, data: tuple[str, ...], *, keep: bool) -> Iterator[None]
     """Make the folder; take the data away at the end, and all that was made where that is early.
     What others have put there stays.
     """
-    for name in data:
+    # What an earlier demo has left is made anew.
+    others = () if (place / "demo.json").exists() else _MADE
+    for name in (*data, *others):
         if (place / name).exists():
             raise UsageError(
                 f"{place / name} exists already: remove it, or name another folder with --out."

@@ -62,7 +62,8 @@ def run(
     from slipstream.run.choose import Wish
     from slipstream.run.launch import run as run_fixed
 
-    console = Console(stderr=True, highlight=False)
+    # The script may put something else in the place of sys.stderr.
+    console = Console(file=sys.__stderr__ or sys.stderr, highlight=False)
     target = parse_target([*(script or []), *context.args], "run", options_of(context))
     wish = Wish(allow, _names(only), _names(skip))
     folder = Path.cwd()

@@ -46,10 +46,29 @@ class Parcel:
 
 def wrap(batch: Any) -> Parcel:
     """Take a batch apart."""
+    parcel = wrap_each(batch)
+    memory = [_storage(leaf) for leaf in parcel.leaves]
+    shared = {one for one in memory if one is not None and memory.count(one) > 1}
+    # Views of one tensor stay such, as torch sends them.
+    return _wrapped(batch, frozenset(shared)) if shared else parcel
+
+
+def wrap_each(batch: Any) -> Parcel:
+    """The same with views of one tensor as tensors of their own."""
+    return _wrapped(batch, frozenset())
+
+
+def _wrapped(batch: Any, left_out: frozenset[int | None]) -> Parcel:
     buffer = io.BytesIO()
-    pickler = _Wrapper(buffer)
+    pickler = _Wrapper(buffer, left_out)
     pickler.dump(batch)
     return Parcel(buffer.getvalue(), pickler.leaves)
+
+
+def _storage(leaf: Leaf) -> int | None:
+    """Where the memory of a tensor begins. Arrays are copied by torch, too."""
+    is_tensor = isinstance(leaf, torch.Tensor) and leaf.nbytes
+    return leaf.untyped_storage().data_ptr() if is_tensor else None  # type: ignore[union-attr]
 
 
 def place(leaves: Sequence[Leaf], slot: Bytes | None) -> list[Place]:
@@ -106,13 +125,16 @@ def _small(places: Sequence[Place], nbytes: int) -> frozenset[int]:
 
 
 class _Wrapper(ForkingPickler):
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, left_out: frozenset[int | None]) -> None:
         super().__init__(file, 5)
+        self._left_out = left_out
         self.leaves: list[Leaf] = []
 
     def reducer_override(self, value: object) -> Any:
         kind = type(value)
         if kind is torch.Tensor and _is_plain(value):  # type: ignore[arg-type]
+            if _storage(value) in self._left_out:  # type: ignore[arg-type]
+                return NotImplemented
             # torch's own way forgets that a tensor is conjugated or negated.
             self.leaves.append(value.resolve_conj().resolve_neg())  # type: ignore[attr-defined]
         elif kind is np.ndarray and not value.dtype.hasobject and value.flags.c_contiguous:  # type: ignore[attr-defined]
@@ -159,9 +181,19 @@ def _leaf(number: int) -> Leaf:
     raise InternalError(f"Leaf {number} of a batch was unpickled without its slot.")
 
 
+def has_usual_strides(tensor: torch.Tensor) -> bool:
+    """A contiguous tensor may have others, where a dimension is 1."""
+    step = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if stride != step:
+            return False
+        step *= max(1, size)
+    return True
+
+
 def _describe(leaf: Leaf) -> tuple[Any, tuple[int, ...], tuple[int, ...] | None]:
     if isinstance(leaf, torch.Tensor):
-        strides = None if leaf.is_contiguous() else leaf.stride()
+        strides = None if has_usual_strides(leaf) else leaf.stride()
         return leaf.dtype, tuple(leaf.shape), strides
     return leaf.dtype, leaf.shape, None
 

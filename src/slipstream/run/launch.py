@@ -6,16 +6,18 @@ is gone then. It is the same command line, which finds in the environment what w
 """
 
 import contextlib
+import errno
 import os
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import rmtree
 
 from slipstream.doctor.capture import Capture
+from slipstream.errors import UsageError
 from slipstream.launch import Target, check_target
 from slipstream.run.choose import Wish, check_wish
 from slipstream.run.ending import ending_in_order
@@ -30,6 +32,7 @@ from slipstream.run.trials import TrialFailed, Trials
 from slipstream.run.tried import Tried, save_tried
 
 _SEEDS = 2**31
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 Say = Callable[[str], None]
 
 
@@ -44,10 +47,11 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
     check_wish(wish)
     check_no_launcher(target)
     check_target(target)
-    place = Path(tempfile.mkdtemp(prefix=PLACE))
+    with _no_room_is_told():
+        place = Path(tempfile.mkdtemp(prefix=PLACE))
     try:
         began = time.monotonic()
-        with ending_in_order():
+        with ending_in_order(), _no_room_is_told():
             tried, situation = _try_all(target, wish, place, dry, say)
         tried.seconds = time.monotonic() - began
         if dry:
@@ -58,6 +62,20 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
         return run_for_real(target, place)
     finally:
         rmtree(place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _no_room_is_told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        folder = os.environ.get("TMPDIR", "/tmp")
+        raise UsageError(
+            f"There is no place for trials in {folder}: {error.strerror}. Set TMPDIR to a folder"
+            " with some megabytes to spare; the script was not run."
+        ) from None
 
 
 def _try_all(

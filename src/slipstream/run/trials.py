@@ -21,7 +21,13 @@ from slipstream.run.outcome import FixOutcome
 from slipstream.run.patience import Patience
 from slipstream.run.ranks import Ranks
 from slipstream.run.situation import diagnosed
-from slipstream.run.speed import Speed, compare_speed, speed_of, steady_seconds
+from slipstream.run.speed import (
+    Speed,
+    across_processes,
+    compare_speed,
+    speed_of,
+    steady_seconds,
+)
 from slipstream.run.trace import Trace, trace_of
 from slipstream.run.trial import SECONDS, STEPS, Trial, try_out
 from slipstream.run.tried import Tried
@@ -134,8 +140,8 @@ class Trials:
                 assert fixed[0].trace is not None
                 reference = self._reference
                 self._tried.checked = reference.compared(fixed[0].trace)
-                names = [fix.name for fix in taken]
-                self._tried.speed = self._speed_in_a_crowd(fixed, names) or self._speed(fixed)
+                crowd = self._speed_in_a_crowd(fixed, [fix.name for fix in taken])
+                self._tried.speed = crowd or self._speed_at_last(fixed)
                 self._tried.expected = list(reference.runs)
                 self._tried.left = fixed[-1].left
                 return taken
@@ -217,6 +223,10 @@ class Trials:
             for runs in (self._runs[-(beside or len(fixed)) :], fixed)
         )
         return speed_of(before, after)
+
+    def _speed_at_last(self, fixed: list[Trial]) -> Speed | None:
+        """What the user is told."""
+        return across_processes(self._speed(fixed), len(fixed))
 
     def _speed_in_a_crowd(self, fixed: list[Trial], names: list[str]) -> Speed | None:
         """Where others take cores, the script as it is may have had more or less of them than with
@@ -369,7 +379,7 @@ class Trials:
                 break
         if not fixed:
             return self._speed([Trial(proof.traces[-1], None, "")], beside=len(self._runs))
-        return self._speed_in_a_crowd(fixed, names) or self._speed(fixed)
+        return self._speed_in_a_crowd(fixed, names) or self._speed_at_last(fixed)
 
     def _try(self, names: Iterable[str]) -> Trial:
         return self._timed(

@@ -36,14 +36,23 @@ def top_edits(source: Source, lines: Iterable[TopLine]) -> list[Edit]:
 
 
 def leading_imports(tree: ast.Module) -> list[ast.stmt]:
-    """Statements from the start of a module to the last import that comes before its own code."""
-    end = 0
+    """Statements from the start of a module to the last import that comes before its own code, or
+    before what stands behind the import of torch: variables that torch is loaded with come first.
+    """
+    end, torch = 0, next((k for k, node in enumerate(tree.body) if _loads_torch(node)), -1)
     for number, node in enumerate(tree.body):
         if _is_import(node):
             end = number + 1
-        elif not (_must_be_first(node, number) or _is_setting(node)):
+        elif number > torch and not (_must_be_first(node, number) or _is_setting(node)):
             break
     return tree.body[:end] or [n for n in tree.body[:1] if _must_be_first(n, 0)]
+
+
+def _loads_torch(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return not node.level and (node.module or "").partition(".")[0] == "torch"
+    names = node.names if isinstance(node, ast.Import) else []
+    return any(name.name.partition(".")[0] == "torch" for name in names)
 
 
 def _before_packages(tree: ast.Module, needed: set[str]) -> list[ast.stmt]:

@@ -1,5 +1,6 @@
 """Whether a call of a model changes nothing, so that it can be made once more to compare."""
 
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 from slipstream.rng import Rng
 from slipstream.run.loading.watch import Watch
 
+_GRADIENTS = "is_grad_enabled"
 _KEPT_APART = ("_parameters", "_buffers", "_modules")
 _OF_ALL_MODULES = frozenset(vars(torch.nn.Module()))
 _PLAIN = (torch.Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype,
@@ -25,6 +27,25 @@ def has_hooks(module: torch.nn.Module) -> bool:
 def has_uncounted(module: torch.nn.Module) -> bool:
     """Whether it has tensors of inference mode, whose changes torch does not count."""
     return any(tensor.is_inference() for tensor in (*module.parameters(), *module.buffers()))
+
+
+def asks_for_gradients(module: torch.nn.Module) -> bool:
+    """Whether it goes another way without gradients, as attention does, which leaves padding out
+    there. Results are equal by chance then, or for batches without padding.
+    """
+    return any(
+        _GRADIENTS in names_of(function.__code__)
+        for kind in {each for part in module.modules() for each in type(part).__mro__}
+        if kind is not torch.nn.Module
+        for function in vars(kind).values()
+        if isinstance(function, FunctionType)
+    )
+
+
+def names_of(code: CodeType) -> set[str]:
+    """What it looks up, with the functions that are written inside of it."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(names_of, inner))
 
 
 def state_of(module: torch.nn.Module, given: Any) -> list[Any]:

@@ -27,6 +27,7 @@ from slipstream.run.evaluating.flow import keeps_to_itself
 from slipstream.run.evaluating.purity import (
     are_equal,
     are_plain,
+    asks_for_gradients,
     has_hooks,
     has_uncounted,
     signature,
@@ -207,7 +208,7 @@ class _Calls:
     ) -> Any:
         given = args, kwargs
         try:
-            is_silent = not says_something(module)
+            is_silent, asks = not says_something(module), asks_for_gradients(module)
             can_be_compared = are_plain(given) and not self._is_special(module)
             watch = watched(module) if can_be_compared else None
             before = state_of(module, given) if can_be_compared else None
@@ -216,6 +217,9 @@ class _Calls:
             return original(module, *args, **kwargs)
         if not is_silent:
             self._leave(site, "it prints, logs or writes")
+            return original(module, *args, **kwargs)
+        if asks:
+            self._leave(site, "parts of it compute in another way without gradients")
             return original(module, *args, **kwargs)
         if watch is None or watch.why_not:
             site.is_open = False

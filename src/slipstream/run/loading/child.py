@@ -23,6 +23,7 @@ from slipstream.loader.worker import Slots, watch_parent
 from slipstream.run.loading.confine import Confinement, file_places
 from slipstream.run.loading.digest import digest, trouble
 from slipstream.run.loading.held import Held
+from slipstream.run.loading.outlets import has_device
 from slipstream.run.loading.read_only import forbid_writing
 from slipstream.run.loading.states import States, changed, others, read_states, write_states
 from slipstream.run.loading.surroundings import surroundings
@@ -58,15 +59,20 @@ class Job:
         )
 
 
-def run_child(job: Job, end: socket.socket, parent: int, places: dict[int, int]) -> None:
+def run_child(
+    job: Job, end: socket.socket, parent: int, places: dict[int, int], *, seeds_device: bool
+) -> None:
     """Never returns."""
     code = 1
     try:
         gc.freeze()
         torch.set_num_threads(1)
         os.nice(_NICE)
-        confinement = Confinement(frozenset({end.fileno()}), places)
+        confinement = Confinement(frozenset({end.fileno()}), places, seeds_device=seeds_device)
         watch_parent(parent)
+        # What a library of C writes would be there when the loop makes such a sample itself.
+        with suppress(OSError):  # an older kernel: what was written shows behind it
+            forbid_writing()
         _Maker(job, Wire(end), confinement).serve()
     except (Closed, KeyboardInterrupt):
         code = 0
@@ -161,7 +167,7 @@ class _Maker:
     def _scout(self, number: int, index: Any, states: States | None) -> None:
         """What samples draw, without pixels. A batch of torch's own collate draws no more."""
         if not self._is_scout:
-            forbid_writing()  # a scout makes no batch that could be missed
+            forbid_writing()  # fails where there is none: black pixels may be stored nowhere
             self._is_scout = True
         if states is not None:
             write_states(states)
@@ -261,10 +267,10 @@ def fork_child(job: Job) -> tuple[int, socket.socket]:
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    places = file_places()
+    places, seeds_device = file_places(), has_device()
     pid = os.fork()
     if pid == 0:
         ours.close()
-        run_child(job, theirs, parent, places)
+        run_child(job, theirs, parent, places, seeds_device=seeds_device)
     theirs.close()
     return pid, ours

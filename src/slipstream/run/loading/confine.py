@@ -11,7 +11,7 @@ import stat
 import sys
 from typing import Any
 
-from slipstream.run.loading.outlets import watch_outlets
+from slipstream.run.loading.outlets import watch_outlets, watch_seeds
 from slipstream.run.loading.questions import Note, Questions
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -29,8 +29,12 @@ _LISTING = frozenset({"os.listdir", "os.scandir"})
 class Confinement:
     """From now on for this process. `take_trace` says what it has tried since the last call."""
 
-    def __init__(self, keep: frozenset[int], places: dict[int, int]) -> None:
-        """`keep` are descriptors that stay what they are, and `places` those of `file_places`."""
+    def __init__(
+        self, keep: frozenset[int], places: dict[int, int], *, seeds_device: bool = False
+    ) -> None:
+        """`keep` are descriptors that stay what they are, and `places` those of `file_places`.
+        `seeds_device`: the loop has a device whose seeds count.
+        """
         sys.dont_write_bytecode = True
         self._tried = ""
         self._places = places
@@ -49,6 +53,8 @@ class Confinement:
         self._size, self._written = self._sink_size(), self._bytes_written()
         sys.addaudithook(self._audit)
         watch_outlets(self._note_said)
+        if seeds_device:
+            watch_seeds(self._note_seeded)
 
     def take_trace(self) -> str:
         """Empty where it has only read."""
@@ -110,6 +116,9 @@ class Confinement:
 
     def _note_said(self) -> None:
         self._tried = self._tried or _SAYS
+
+    def _note_seeded(self) -> None:
+        self._tried = self._tried or "seeds the device, or asks for it"
 
     def _bytes_written(self) -> bytes:
         """By any library, as the kernel counts them."""

@@ -5,7 +5,6 @@ import decimal
 import enum
 import hashlib
 import io
-import math
 import re
 import uuid
 from multiprocessing.reduction import ForkingPickler
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slipstream.loader.parcel import Leaf, wrap
+from slipstream.loader.parcel import Leaf, has_usual_strides, wrap_each
 
 # Nobody can change these, whoever has them.
 _FROZEN = (
@@ -29,7 +28,7 @@ _FROZEN = (
 
 def digest(batch: Any) -> str:
     """Of its structure, its values, and how its tensors lie in memory."""
-    parcel = wrap(batch)
+    parcel = wrap_each(batch)
     found = hashlib.blake2b(parcel.skeleton, digest_size=16)
     for leaf in parcel.leaves:
         found.update(repr((leaf.dtype, tuple(leaf.shape), _strides(leaf))).encode())
@@ -41,7 +40,7 @@ def trouble(first: Any, second: Any) -> str:
     """Why a batch cannot be handed over from another process, or an empty string. `second` was
     made like `first`: memory and objects that both have are not theirs.
     """
-    leaves, others = wrap(first).leaves, wrap(second).leaves
+    leaves, others = wrap_each(first).leaves, wrap_each(second).leaves
     if any(not _is_usual(leaf) for leaf in leaves):
         return "its tensors lie in memory in a way that would be lost"
     places = [_memory(leaf) for leaf in leaves if leaf.nbytes]
@@ -58,8 +57,7 @@ def _is_usual(leaf: Leaf) -> bool:
     """Where a tensor is contiguous it can have other strides than the usual ones."""
     if isinstance(leaf, np.ndarray) or not leaf.is_contiguous():
         return True
-    usual = [math.prod(max(1, n) for n in leaf.shape[k + 1 :]) for k in range(leaf.ndim)]
-    return list(leaf.stride()) == usual
+    return has_usual_strides(leaf)
 
 
 def _strides(leaf: Leaf) -> tuple[int, ...]:

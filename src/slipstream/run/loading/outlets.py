@@ -1,6 +1,7 @@
 """What samples say in a process that makes them ahead, where it would stay in its memory: records
-of `logging` that a handler keeps, warnings that somebody collects, and prints to what the script
-has put in the place of standard output.
+of `logging` that a handler keeps, warnings that somebody collects, prints to what the script
+has put in the place of standard output, and seeds of a device. And files of libraries that say
+nothing where they cannot write.
 """
 
 import logging
@@ -9,6 +10,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+# They return False, or are not asked how it went.
+_QUIET_WRITERS = {
+    "cv2": ("imwrite", "imwritemulti", "VideoWriter", "FileStorage"),
+    "torch": ("save",),
+}
 # A stream is asked for these by those who do not write.
 _HARMLESS = frozenset({
     "closed", "encoding", "errors", "fileno", "flush", "isatty", "line_buffering", "mode", "name",
@@ -27,6 +35,34 @@ def watch_outlets(note: Callable[[], None]) -> None:
         show(message)
 
     warnings._showwarnmsg = noted  # type: ignore[attr-defined]
+    _watch_files(note)
+
+
+def has_device() -> bool:
+    """To be asked before a process is forked: there, devices are gone."""
+    return torch.cuda.is_available() or torch.xpu.is_available()
+
+
+def watch_seeds(note: Callable[[], None]) -> None:
+    """`torch.manual_seed` is for devices, too: here it reaches none, and asks why."""
+    for device in (torch.cuda, torch.xpu):
+        device._is_in_bad_fork = _noting(device._is_in_bad_fork, note)  # type: ignore[attr-defined]
+
+
+def _watch_files(note: Callable[[], None]) -> None:
+    for module, names in _QUIET_WRITERS.items():
+        place = sys.modules.get(module)
+        for name in names:
+            if hasattr(place, name):
+                setattr(place, name, _noting(getattr(place, name), note))
+
+
+def _noting(original: Any, note: Callable[[], None]) -> Any:
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        note()
+        return original(*args, **kwargs)
+
+    return noted
 
 
 def _watch_streams(note: Callable[[], None]) -> None:

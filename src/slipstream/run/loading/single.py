@@ -16,6 +16,8 @@ from slipstream.run.loading.indices import Indices
 from slipstream.run.loading.knowledge import Knowledge
 from slipstream.run.loading.rows import suits, way_to_rows
 
+# A collate function that leads to its loader keeps it here, which is more than `gc` can tell.
+_MOST_KNOWN = 4
 _known: weakref.WeakKeyDictionary[DataLoader[Any], Knowledge] = weakref.WeakKeyDictionary()
 
 
@@ -72,7 +74,11 @@ def _knowledge_of(loader: DataLoader[Any]) -> Knowledge:
     dataset, collate_fn = loader.dataset, loader.collate_fn
     known = _known.get(loader)
     if known is None or known.roots[0] is not dataset or known.roots[1] is not collate_fn:
-        known = _known[loader] = Knowledge([dataset, collate_fn])
+        known = Knowledge([dataset, collate_fn])
+    _known.pop(loader, None)
+    for oldest in [*_known][: max(0, 1 - _MOST_KNOWN + len(_known))]:
+        del _known[oldest]
+    _known[loader] = known
     return known
 
 

@@ -27,7 +27,7 @@ def enter(folder: str | Path) -> None:
             **shared_memory.wrapped(layers, folder, files[os.unlink]),
             **torch_files.wrapped(layers),
             **databases.wrapped(layers),
-            **processes.wrapped(folder),
+            **processes.wrapped(layers, folder),
         }
     )
     map_libraries(layers)

@@ -101,7 +101,8 @@ class Files:
                 return original(path, flags, mode, dir_fd=dir_fd)
             placed, follow = _placed(path, dir_fd), not flags & (os.O_NOFOLLOW | os.O_EXCL)
             if flags & _WRITING:
-                keep = not flags & os.O_TRUNC
+                # Without O_CREAT it has to be there to be emptied.
+                keep = not (flags & os.O_TRUNC and flags & os.O_CREAT)
                 mapped = layers.for_writing(placed, keep=keep, follow=follow)
             else:
                 mapped = layers.for_reading(placed, follow=follow)

@@ -1,16 +1,22 @@
 """Processes that a trial starts are in its sandbox, too, where Python starts them."""
 
+import _posixsubprocess
 import multiprocessing.util
 import os
 from pathlib import Path
 from typing import Any
 
+from slipstream.run.sandbox.layers import Layers
+
 _ENTER = "from slipstream.run.sandbox.enter import enter; enter({folder!r})\n"
+_FOLDER = 4  # of the arguments of `fork_exec`
 _TRACKER = "multiprocessing.resource_tracker"  # removes what others have left, and nothing else
 
 
-def wrapped(folder: Path) -> dict[Any, Any]:
-    """Functions that start a Python anew: by `spawn` and `forkserver`, or in the place of this."""
+def wrapped(layers: Layers, folder: Path) -> dict[Any, Any]:
+    """Functions that start a Python anew: by `spawn` and `forkserver`, or in the place of this. And
+    that by which `subprocess` starts any program, in a folder that it may not see.
+    """
     # Not there on Windows alone.
     spawn: Any = multiprocessing.util.spawnv_passfds
     own, place = os.getpid(), str(folder)
@@ -26,8 +32,19 @@ def wrapped(folder: Path) -> dict[Any, Any]:
 
         return execute
 
+    start: Any = _posixsubprocess.fork_exec
+
+    def fork_exec(*args: Any) -> Any:
+        given = [*args]
+        if given[_FOLDER] is not None:
+            found = layers.find(given[_FOLDER])
+            if found.own is not None and found.old is None:
+                given[_FOLDER] = layers.mapped(found.path)
+        return start(*given)
+
     return {
         spawn: spawnv_passfds,
+        start: fork_exec,
         os.execv: refusing(os.execv),
         os.execve: refusing(os.execve),
     }

@@ -1,4 +1,4 @@
-"""Programs that report to a server: a trial is not to be seen there."""
+"""What shows outside of a process: a trial is not to be seen, on servers or on the screen."""
 
 import os
 import sys
@@ -14,6 +14,7 @@ _SWITCHES = {
     "COMET_MODE": "disabled",
     "NEPTUNE_MODE": "debug",
     "CLEARML_OFFLINE_MODE": "1",
+    "MPLBACKEND": "Agg",  # a window would wait to be closed
     "HF_HUB_DISABLE_TELEMETRY": "1",
     # Its new versions ask for this where a store in files is named.
     "MLFLOW_ALLOW_FILE_STORE": "true",

@@ -210,9 +210,18 @@ def _check_target(path: str) -> int | None:
     except FileNotFoundError:
         return None
     is_own = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()
-    if not is_own or not os.access(path, os.W_OK):
+    if not is_own or not os.access(path, os.W_OK) or _is_open(found):
         raise Refused
     return stat.S_IMODE(found.st_mode)
+
+
+def _is_open(found: os.stat_result) -> bool:
+    """Whether this process has it open: that would go on with the file that was replaced."""
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):  # the listing's own
+            if os.path.samestat(os.fstat(int(name)), found):
+                return True
+    return False
 
 
 def _check_room(sizes: dict[torch.device, int]) -> None:
