@@ -268,3 +268,13 @@ def test_no_table_without_its_numbers(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(AssertionError):
         print_result(Result(as_written=[Trained((1.0,), ("1",))]), 16, Console())
     assert capsys.readouterr().out == ""
+
+
+def test_scripts_of_others_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "slow_train.py").write_text("mine")
+    with (
+        pytest.raises(UsageError, match=r"slow_train.py exists already"),
+        _folder(tmp_path, ("photos",), keep=False),
+    ):
+        pass
+    assert (tmp_path / "slow_train.py").read_text() == "mine"

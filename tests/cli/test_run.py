@@ -1,6 +1,8 @@
 """`slipstream run` behind the script: what goes wrong there costs a training nothing."""
 
+import errno
 import json
+from io import FileIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,7 @@ import typer
 from slipstream.cli.run import run
 from slipstream.doctor.capture import Capture
 from slipstream.errors import UsageError
+from slipstream.launch import parse_target
 from slipstream.run import launch, text
 from slipstream.run.diff import suggest
 from slipstream.run.fix import Situation
@@ -125,3 +128,28 @@ def test_what_a_script_says_is_no_markup(
     assert call() == 0
     called[0][1]["say"]("[rank1]: no data")
     assert "slipstream: [rank1]: no data" in capfd.readouterr().err
+
+
+def test_the_table_does_not_go_into_a_log_of_the_script(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    end_with(monkeypatch)
+    with Path("own.log").open("w") as log, monkeypatch.context() as replaced:
+        replaced.setattr("sys.stderr", log)
+        replaced.setattr("sys.__stderr__", TextIOWrapper(FileIO(2, "w", closefd=False)))
+        call()
+    assert "zero-grad" in capfd.readouterr().err
+    assert not Path("own.log").read_text()
+
+
+def test_no_room_for_trials_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    Path("train.py").write_text("print(1)")
+    monkeypatch.setattr(launch, "Trials", full)
+    monkeypatch.setenv("TMPDIR", "/tmp/small")
+    with pytest.raises(UsageError, match="no place for trials in /tmp/small: No space left"):
+        call()
+    with pytest.raises(UsageError, match="cannot come from standard input"):
+        parse_target(["-"], "run", [])

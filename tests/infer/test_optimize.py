@@ -560,3 +560,22 @@ def test_data_may_be_a_generator_and_inference_mode_be_left_out(only: Any) -> No
         data=(EXAMPLE for _ in range(6)), without=["inference-mode"], budget_s=8,
     )  # fmt: skip
     assert row(found, "inference-mode").why == "left out, as asked for"
+
+
+def test_no_more_threads_than_the_caller_has() -> None:
+    before = torch.get_num_threads()
+    try:
+        for own in (1, 4):
+            torch.set_num_threads(own)
+            assert max(around.thread_counts(), default=0) < own
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_results_that_cannot_be_compared_are_told() -> None:
+    class Sparse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to_sparse()
+
+    with pytest.raises(UsageError, match="cannot be compared"):
+        slipstream.optimize_model(Sparse(), torch.eye(4), budget_s=0)

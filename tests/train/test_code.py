@@ -91,3 +91,22 @@ def test_the_code_clips_parameters_that_come_later() -> None:
         optimizer.add_param_group({"params": list(model[2].parameters())})
     assert losses_of(step, rows()) == losses_of(plain, rows())
     assert same_bits(models[0].state_dict(), models[1].state_dict())
+
+
+class Batch(dict[str, torch.Tensor]):
+    @property
+    def images(self) -> torch.Tensor:
+        return self["images"]
+
+
+def test_batches_stay_of_their_own_class_in_it() -> None:
+    def loss_fn(model: Any, batch: Any) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(model(batch.images), batch["labels"])
+
+    images, labels = pictures()[0]
+    for choices in (Choices(channels_last=True), Choices(micro_batch=3)):
+        model, own = pictures_net(), pictures_net()
+        step = TrainStep(model, adamw(model), loss_fn, **choices.as_dict())
+        plain = made(choices)(own, adamw(own), loss_fn)
+        batch = Batch(images=images, labels=labels)
+        assert float(step(batch)) == float(plain(batch))
