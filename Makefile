@@ -112,7 +112,7 @@ test-native: $(BUILT)
 	$(BIN)/cmake --build $(CHECKS)
 	$(BIN)/ctest --test-dir $(CHECKS) --output-on-failure --no-tests=error
 
-# Two at a time take half as long. What then fails, as some need a core for themselves, is run again alone.
+# Two at a time take half as long. What then fails is run again alone: some need a core, or a main process, to themselves.
 test-python: $(BUILT) check-browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile || { [ $$? -eq 1 ] && $(BIN)/python -m pytest --last-failed; }
 
