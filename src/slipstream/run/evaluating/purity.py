@@ -1,6 +1,6 @@
 """Whether a call of a model changes nothing, so that it can be made once more to compare."""
 
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 from torch.utils._pytree import tree_leaves
 
 from slipstream.rng import Rng
+from slipstream.run.loading.looks import names
 from slipstream.run.loading.watch import Watch
 
 _GRADIENTS = "is_grad_enabled"
@@ -34,18 +35,12 @@ def asks_for_gradients(module: torch.nn.Module) -> bool:
     there. Results are equal by chance then, or for batches without padding.
     """
     return any(
-        _GRADIENTS in names_of(function.__code__)
+        _GRADIENTS in names(function.__code__)
         for kind in {each for part in module.modules() for each in type(part).__mro__}
         if kind is not torch.nn.Module
         for function in vars(kind).values()
         if isinstance(function, FunctionType)
     )
-
-
-def names_of(code: CodeType) -> set[str]:
-    """What it looks up, with the functions that are written inside of it."""
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*map(names_of, inner))
 
 
 def state_of(module: torch.nn.Module, given: Any) -> list[Any]:
