@@ -112,9 +112,8 @@ test-native: $(BUILT)
 	$(BIN)/cmake --build $(CHECKS)
 	$(BIN)/ctest --test-dir $(CHECKS) --output-on-failure --no-tests=error
 
-# Two at a time take half as long. What then fails is run again alone: some need a core, or a main process, to themselves.
 test-python: $(BUILT) check-browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile || { [ $$? -eq 1 ] && $(BIN)/python -m pytest --last-failed; }
+	$(BIN)/python -m tests.two_at_a_time
 
 # torch by itself first, so that no later requirement has a say in which build of it is taken.
 $(INSTALLED): constraints.txt
