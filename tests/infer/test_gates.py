@@ -158,6 +158,23 @@ def test_whole_numbers() -> None:
     assert "whole numbers" in str(numeric(lambda x: x.argmin(1), known, "exact")[0])
 
 
+def test_a_model_in_double_precision_is_not_computed_in_single() -> None:
+    class Single(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = copied(model).float()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.model(x.float())
+            return found.double()
+
+    model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 4)).double().eval()
+    subject = Subject(model, inputs_of(torch.randn(8, 16, dtype=torch.float64)))
+    why, _ = numeric(Single(model), reference_of(subject), "exact")
+    assert why is not None and "error" in why
+    assert numeric(copied(model), reference_of(subject), "exact")[0] is None
+
+
 def test_a_model_without_double_precision_is_its_own_measure() -> None:
     class Single(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

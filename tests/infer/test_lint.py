@@ -149,6 +149,21 @@ def test_unused_parameters() -> None:
     assert found.gain_ms is None
 
 
+def test_whole_numbers_may_depend_on_what_has_no_gradient() -> None:
+    class Labels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.box, self.label = nn.Linear(8, 4), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.box(x), self.label(x).argmax(-1)
+
+    report = lint_model(Labels(), torch.randn(2, 8), seconds=1.0)
+    (found,) = (each for each in report.checked if each.rule == "unused-parameters")
+    assert "no floating-point result depends on them" in found.says
+    assert not found.do.startswith("Remove")
+
+
 def test_used_parameters_and_a_batch_that_training_refuses() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
     found = parameters_of(model, torch.ones(1, 4))["unused-parameters"]

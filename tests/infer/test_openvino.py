@@ -17,6 +17,8 @@ from torch import nn
 
 import slipstream
 from slipstream.infer import known, search
+from slipstream.infer.change import Change
+from slipstream.infer.changes.onnxruntime import ONNXRUNTIME
 from slipstream.infer.changes.openvino import OPENVINO, OPENVINO_BF16, OPENVINO_F16
 from slipstream.infer.elsewhere.cpu import cpu_flags
 from slipstream.infer.elsewhere.engine import Elsewhere
@@ -24,7 +26,8 @@ from slipstream.infer.elsewhere.exported import exported
 from slipstream.infer.elsewhere.process import RuntimeFailed
 from slipstream.infer.elsewhere.runtimes import Runtime
 from slipstream.infer.elsewhere.trial import in_child
-from slipstream.infer.inputs import Inputs
+from slipstream.infer.elsewhere.whole_numbers import OtherNumbers
+from slipstream.infer.inputs import Inputs, inputs_of
 from slipstream.infer.subject import Subject
 from tests.infer.exports import NAMES, NotAsked, assert_same, batch_of, subject
 
@@ -199,3 +202,66 @@ def test_it_is_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, is_there in has.items():
         assert (rows[name].state == "skipped") is not is_there, rows[name].why
     assert cpu_flags() or not any(has.values())
+
+
+class Hashed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(1000, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.table(ids % 1000)
+        return found
+
+
+class Doubled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head((pixels * 2).float() / 255)
+        return found
+
+
+class Clamped(nn.Module):
+    """Compares, clamps, adds and looks up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(60, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.table((ids + 3).clamp(0, 50)) * (ids > 7).unsqueeze(-1)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        (Hashed(), torch.randint(0, 100_000, (8, 4))),
+        (Doubled(), torch.randint(0, 99, (8, 4), dtype=torch.uint8)),
+    ],
+    ids=["remainders", "bytes that run over"],
+)
+def test_whole_numbers_that_it_computes_in_another_way(model: Any, given: torch.Tensor) -> None:
+    subject = Subject(model.eval(), inputs_of(given))
+    with pytest.raises(OtherNumbers, match=r"whole numbers of (64|8) bits for M"):
+        OPENVINO.apply(subject.copied(), subject)
+
+
+@pytest.mark.parametrize("change", [OPENVINO, ONNXRUNTIME], ids=["openvino", "onnxruntime"])
+def test_large_whole_numbers_are_answered_by_the_model(change: Change) -> None:
+    subject = Subject(Clamped().eval(), inputs_of(torch.randint(0, 60, (8, 4))))
+    made = change.apply(subject.copied(), subject)
+    for more in (0, 2**31 + 1, 2**32 - 1000, 2**32 + 5, 10**12, -(2**33)):
+        given = subject.inputs.tensors()[0] + more
+        with torch.no_grad():
+            assert torch.equal(made(given), subject.model(given)), more
+            assert torch.equal(made(ids=given), subject.model(given)), more
+    assert isinstance(made, Elsewhere)
+    own, made.model = made.model, NotAsked()
+    try:
+        made(subject.inputs.tensors()[0] % 9)
+    finally:
+        made.model = own

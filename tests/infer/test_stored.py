@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from slipstream.errors import UsageError
 from slipstream.infer import known, load
@@ -162,6 +164,30 @@ def test_what_is_no_recipe(tmp_path: Path, text: str, words: str) -> None:
         load(tmp_path, torch.nn.Linear(1, 1))
     with pytest.raises(UsageError, match="cannot be read"):
         load(tmp_path / "nothing", torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 200_000, '{"format": 1, "changes": ["' + "9" * 5000 + ' threads"]}'],
+    ids=["nested", "threads"],
+)
+def test_recipes_that_are_too_much(tmp_path: Path, text: str) -> None:
+    (tmp_path / "recipe.json").write_text(text)
+    with pytest.raises(UsageError, match=r"recipe\.json"):
+        load(tmp_path, nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"inputs": 3}, {"inputs": ([torch.ones(1)], {}, [])}, {"also": 5}, {"calibration": None}],
+    ids=["inputs", "devices", "also", "calibration"],
+)
+def test_calls_that_are_none(found: Optimized, tmp_path: Path, wrong: Any) -> None:
+    found.save(tmp_path)
+    tensors = torch.load(tmp_path / "tensors.pt", weights_only=True)
+    torch.save({**tensors, **wrong}, tmp_path / "tensors.pt")
+    with pytest.raises(UsageError, match=r"tensors\.pt cannot be read"):
+        load(tmp_path, resnet())
 
 
 def test_inputs_that_cannot_be_stored(tmp_path: Path) -> None:

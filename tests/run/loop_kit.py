@@ -15,6 +15,9 @@ from slipstream.run.fix import Situation
 from slipstream.run.follow import Follower
 from slipstream.run.trace import Trace
 
+# As they are without a fix in their place.
+freeze_count, threshold = gc.get_freeze_count, gc.get_threshold
+
 
 def situation(*calls: str, rules: tuple[str, ...] = (), **capture: Any) -> Situation:
     """What the doctor would have said: calls of the loop and rules that found something."""

@@ -12,6 +12,7 @@ from tests.run.loop_kit import run_script, same_losses, situation
 # Many objects that stay, and in each step many new ones, some of them rings.
 LOOP = """
 import gc, time, torch, weakref
+from tests.run.loop_kit import freeze_count, threshold
 class Ring:
     def __init__(self): self.me = self
 table = [{"name": str(i), "tags": [i]} for i in range(60_000)]
@@ -36,7 +37,7 @@ for step in range(60):
     model(torch.randn(8, 4)).square().mean().backward()
     optimizer.step()
 gc.callbacks.remove(note)
-frozen, thresholds = gc.get_freeze_count(), gc.get_threshold()
+frozen, thresholds = freeze_count(), threshold()
 """
 
 
@@ -125,7 +126,7 @@ is_gone = gone() is None
 def test_a_collection_that_the_script_asks_for_is_of_all(tmp_path: Path) -> None:
     source = LOOP.replace("held = []", "old = Ring()\nseen = weakref.ref(old)\nheld = []") + (
         "\ndel old\nstayed = seen() is not None\ngc.collect()\nis_gone = seen() is None\n"
-        "frozen = gc.get_freeze_count()\n"
+        "frozen = freeze_count()\n"
     )
     names, _ = same_losses(source, tmp_path, "garbage-pauses")
     assert names["stayed"] and names["is_gone"]
@@ -164,6 +165,19 @@ def test_a_collection_is_of_all_beside_another_fix_for_it(tmp_path: Path) -> Non
     finally:
         undo()
     assert names["is_gone"]
+
+
+def test_a_script_finds_its_objects_and_its_own_settings(tmp_path: Path) -> None:
+    source = LOOP + (
+        "\nfound = sum(type(one) is Ring for one in gc.get_objects())\n"
+        "knows_table = any(one is table for one in gc.get_referrers(table[0]))\n"
+        "seen = gc.get_freeze_count(), gc.get_threshold()\nfrozen = freeze_count()\n"
+    )
+    _, without, _ = run_script(source, tmp_path)
+    names, _ = same_losses(source, tmp_path, "garbage-pauses")
+    assert names["frozen"] > 60_000
+    assert names["found"] and names["knows_table"] and without["knows_table"]
+    assert names["seen"] == without["seen"]
 
 
 def test_it_applies_where_pauses_count() -> None:

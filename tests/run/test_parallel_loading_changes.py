@@ -236,6 +236,44 @@ def test_what_the_loop_changes_in_rows_that_it_has_just_seen_is_seen_at_once(
     check_equal(use, at_least=10)
 
 
+class Neighbour(Labelled):
+    """Reads what lies far from its own row."""
+
+    def __getitem__(self, index: int) -> Any:
+        return self.read(self.labels, (index + 500) % 1000), super().__getitem__(index)
+
+
+def test_items_of_a_long_list_that_the_loop_changes_are_seen_wherever_they_lie() -> None:
+    def use() -> Any:
+        dataset = Neighbour([{"label": k} for k in range(1000)], inner)
+        seen = []
+        for number, batch in enumerate(DataLoader(dataset, batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number in (15, 30):
+                for record in dataset.labels:
+                    record["label"] += 1
+        return seen
+
+    check_equal(use, at_least=10)
+
+
+COUNTS: list[tuple[str, Any, Any]] = [
+    ("inside of a long list", lambda: [[0, 0] for _ in range(1000)], lambda c, i: mark(c[i], 1)),
+    ("in a large array", lambda: np.zeros(3_000_000), mark),
+]
+
+
+@pytest.mark.parametrize(("make", "count"), [c[1:] for c in COUNTS], ids=[c[0] for c in COUNTS])
+def test_what_samples_count_far_from_their_own_row_is_there(make: Any, count: Any) -> None:
+    def use() -> Any:
+        dataset = Noting(make(), lambda notes, index: count(notes, (index + 500) % 1000))
+        batches = [flat(batch) for batch in DataLoader(dataset, batch_size=2)]
+        return batches, np.asarray(dataset.notes).sum()
+
+    check_equal(use, at_least=0)
+
+
 class Ordinary(Slow):
     """Holds what datasets of pictures and of rows hold."""
 

@@ -420,6 +420,41 @@ def test_arrays_outlive_their_picture() -> None:
         assert np.array_equal(array, want) and not array.flags.writeable
 
 
+def _closed(picture: Image.Image) -> None:
+    picture.close()
+
+
+def _smaller(picture: Image.Image) -> None:
+    picture.thumbnail((9, 9))
+
+
+def _with_alpha(picture: Image.Image) -> None:
+    picture.putalpha(7)
+
+
+@pytest.mark.parametrize("change", [_closed, _smaller, _with_alpha])
+@pytest.mark.parametrize("is_converted", [True, False])
+def test_who_has_got_at_the_pixels_goes_on_with_them(change: Any, is_converted: bool) -> None:
+    def run() -> Any:
+        picture: Any = open_bytes(FILES["4:4:4"])
+        picture = picture.convert("RGB") if is_converted else picture
+        pixels = picture.load()
+        change(picture)
+        return pixels[15, 15], pixels[0, 0]
+
+    alone, late = both(run)
+    assert late == alone
+
+
+def test_a_printed_class_is_pillows() -> None:
+    def run() -> Any:
+        opened = open_bytes(FILES["4:4:4"])
+        return str(type(opened)), str(type(opened.convert("RGB")))
+
+    alone, late = both(run)
+    assert late == alone
+
+
 def test_threads() -> None:
     names = [name for name in LATE if not name.startswith("one")] * 20
 

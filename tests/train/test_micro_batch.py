@@ -132,4 +132,10 @@ def test_a_dict_for_each_sample_is_not_cut() -> None:
     batch = (torch.zeros(2, 3), [{"boxes": torch.zeros(2, 4)}, {"boxes": torch.zeros(2, 4)}])
     with pytest.raises(UsageError, match="one for each sample"):
         expect_cuttable(batch)
+    batch = (torch.zeros(2, 3), [torch.zeros(2, 4), torch.zeros(2, 4)])
+    with pytest.raises(UsageError, match="2 tensors, which may be one for each sample"):
+        expect_cuttable(batch)
     assert expect_cuttable([torch.zeros(2, 3), {"x": torch.zeros(2)}]) == 2
+    assert (
+        expect_cuttable((torch.zeros(2, 3), [torch.zeros(2), torch.zeros(2), torch.ones(2)])) == 2
+    )

@@ -32,7 +32,7 @@ from slipstream.infer.quiet import first_line
 from slipstream.infer.subject import Subject, copied, expect_module, in_evaluation
 
 FORMAT = 1
-_THREADS = re.compile("([1-9][0-9]*) threads?")
+_THREADS = re.compile("([1-9][0-9]{0,8}) threads?")
 _RECIPE, _TENSORS = "recipe.json", "tensors.pt"
 _CPU = torch.device("cpu")
 _LOSSY = 0.02  # of a result's size: how far a variant may be from what it gave when it was stored
@@ -155,7 +155,7 @@ def _read(place: Path) -> dict[str, Any]:
             f"{place / _RECIPE} cannot be read ({error.strerror}). Give a folder that "
             "`save` or `slipstream optimize --save` has written."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{place / _RECIPE} is no JSON: {error}. Store the model again.") from None
     if not isinstance(recipe, dict) or recipe.get("format") != FORMAT:
         got = recipe.get("format") if isinstance(recipe, dict) else type(recipe).__name__
@@ -173,6 +173,8 @@ def _tensors(place: Path) -> dict[str, Any]:
     try:
         stored = torch.load(place / _TENSORS, weights_only=True)
         if {"inputs", "calibration", "also", "answer"} <= stored.keys():
+            for call in (stored["inputs"], *stored["calibration"], *stored["also"]):
+                _placed(call, _CPU)
             return dict(stored)
         why = "it lacks inputs, calibration, also or answer"
     except Exception as error:

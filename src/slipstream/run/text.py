@@ -7,6 +7,7 @@ from rich.table import Table
 from slipstream.run.outcome import FixOutcome, Outcome
 
 _AS_TRIED = 0.8
+_VAGUE = 4.0  # times as large as its lower end is an interval that says nothing but "faster"
 _LABEL = 9  # columns
 _STYLES = {"applied": "green", "undone": "red", "skipped": "dim"}
 
@@ -93,6 +94,11 @@ def _headline(outcome: Outcome) -> str:
         # Fixes that surely slow it down were undone.
         between = f" ({speed.low:.2f} to {speed.high:.2f} x as fast)" if speed.high >= 1 else ""
         return f"{fixes}; what {they} could not be told from noise{between}."
+    if speed.high > _VAGUE * speed.low:
+        return (
+            f"{fixes}: faster, and how much could not be told from noise ({speed.low:.2f} to"
+            f" {speed.high:.2f} x as fast)."
+        )
     return (
         f"{speed.ratio:.2f} x as fast ({speed.low:.2f} to {speed.high:.2f}): {speed.before:.2f}"
         f" steps/s before, {speed.after:.2f} after; {fixes}."

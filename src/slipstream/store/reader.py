@@ -71,8 +71,10 @@ def read_manifest_bytes(folder: Path) -> bytes:
             hint = "Nor does it hold pictures. Give the folder that has either."
         raise UsageError(f"{folder} is not a packed dataset: no {MANIFEST_NAME}. {hint}") from None
     except NotADirectoryError:
+        is_part = (folder.parent / MANIFEST_NAME).exists()
+        hint = f": {folder.parent.absolute()}" if is_part else ""
         raise UsageError(
-            f"{folder} is a file. Give the folder of the packed dataset, such as {folder.parent}."
+            f"{folder} is a file. Give the folder of the packed dataset{hint}."
         ) from None
     except OSError as error:
         raise StorageError(f"Cannot read {path}: {error.strerror}.") from None

@@ -44,10 +44,11 @@ def cut(batch: Any, start: int, end: int, size: int) -> Any:
 def expect_cuttable(batch: Any) -> int:
     """Samples in a batch. Raises `UsageError` for one that cannot be cut into samples."""
     size = size_of(batch)
-    if _has_a_dict_for_each(batch, size):
+    if kind := _one_for_each(batch, size):
         raise UsageError(
-            f"A batch holds a list of {size} dicts, which may be one for each sample, and is not "
-            "cut into micro-batches; expected tensors in tuples, lists and dicts."
+            f"A batch of {size} holds a list of {size} {kind}, which may be one for each sample, "
+            "and is not cut into micro-batches; expected tensors in tuples, lists and dicts, and "
+            "no inner list as long as the batch."
         )
     if whole := _left_whole(batch):
         raise UsageError(
@@ -72,17 +73,19 @@ def _tensors(batch: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _has_a_dict_for_each(batch: Any, size: int) -> bool:
-    """Whether there is a list, inside of it, with as many dicts as there are samples."""
+def _one_for_each(batch: Any, size: int) -> str | None:
+    """What a list, inside of it, holds of which there are as many as samples."""
     if not isinstance(batch, (dict, list, tuple)):
-        return False
-    values = list(batch.values()) if isinstance(batch, dict) else list(batch)
-    return any(
-        (isinstance(value, (list, tuple)) and len(value) == size > 0
-         and all(isinstance(each, dict) for each in value))
-        or _has_a_dict_for_each(value, size)
-        for value in values
-    )  # fmt: skip
+        return None
+    for value in batch.values() if isinstance(batch, dict) else batch:
+        if isinstance(value, (list, tuple)) and len(value) == size > 0:
+            if all(isinstance(each, dict) for each in value):
+                return "dicts"
+            if size > 1 and all(isinstance(each, torch.Tensor) and each.dim() for each in value):
+                return "tensors"
+        if found := _one_for_each(value, size):
+            return found
+    return None
 
 
 def _left_whole(batch: Any) -> str | None:

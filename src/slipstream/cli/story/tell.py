@@ -147,7 +147,7 @@ class Story:
         if fast > _BUSY * slow:
             result.notes.append(
                 f"the machine was busy: as written ran at {slow:,.0f} and at {fast:,.0f}"
-                " pictures/s; the faster counts"
+                " pictures/s; the faster counts. Repeat it when nothing else runs here"
             )
 
     def _slipstream(self, arguments: Sequence[str]) -> str:

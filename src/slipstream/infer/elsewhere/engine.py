@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from slipstream.infer.elsewhere.exported import exported
+from slipstream.infer.elsewhere.exported import Exported, exported
 from slipstream.infer.elsewhere.runtimes import Opened, Runtime
 from slipstream.infer.elsewhere.signature import Signature, arrays_from, tensors_from
 from slipstream.infer.elsewhere.trial import Quantize, tried
+from slipstream.infer.elsewhere.whole_numbers import limit_of
 from slipstream.infer.fixed import FixedWeights
 from slipstream.infer.shell import Shell
 from slipstream.infer.subject import Subject
@@ -65,7 +66,7 @@ def elsewhere(model: nn.Module, subject: Subject, runtime: Runtime, tolerance: f
     """Export, try in a process of its own, and only then open here. Raises `CannotExport`,
     `RuntimeFailed`, or what the runtime raises. For `tolerance` see `tried`.
     """
-    made = exported(subject)
+    made = _limited(exported(subject), runtime)
     runtime = replace(runtime, batch=made.cases[0].batch)
     signature = tried(made, made.file, runtime, tolerance)
     return Elsewhere(model, WithArrays(runtime.open(made.file)), signature, made.result)
@@ -75,7 +76,7 @@ def quantized_elsewhere(
     model: nn.Module, subject: Subject, runtime: Runtime, tolerance: float
 ) -> Elsewhere:
     """The same with int8, calibrated with the calls of the subject that have the example's form."""
-    made = exported(subject)
+    made = _limited(exported(subject), runtime)
     runtime = replace(runtime, batch=made.cases[0].batch)
     form = made.signature.with_batches(1, made.largest)
     if form.has_fixed_shapes:
@@ -91,6 +92,12 @@ def quantized_elsewhere(
     quantize = None if file.exists() else Quantize(made.file, fitting)
     signature = tried(made, file, runtime, tolerance, quantize)
     return Elsewhere(model, WithArrays(runtime.open(file)), signature, made.result)
+
+
+def _limited(made: Exported, runtime: Runtime) -> Exported:
+    """Raises `OtherNumbers`."""
+    below = limit_of(made.file, runtime.name)
+    return replace(made, signature=made.signature.with_whole_numbers(below))
 
 
 def threads() -> int:

@@ -16,11 +16,14 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Taken:
-    """One tensor that the graph takes. `is_batch`: its first dimension is the batch's."""
+    """One tensor that the graph takes. `is_batch`: its first dimension is the batch's. `below`: its
+    values have to be smaller than this, either way.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     is_batch: bool
+    below: int | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,13 @@ class Signature:
     def with_batches(self, smallest: int, largest: int) -> "Signature":
         """For these batch sizes."""
         return replace(self, smallest=smallest, largest=largest)
+
+    def with_whole_numbers(self, below: int | None) -> "Signature":
+        """For such alone."""
+        takes = [
+            replace(taken, below=below if _is_wide(taken.dtype) else None) for taken in self.takes
+        ]
+        return replace(self, takes=tuple(takes))
 
     def tensors(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -70,7 +80,10 @@ class Signature:
             empty = [torch.empty(taken.shape, dtype=taken.dtype).numpy() for taken in self.takes]
         except TypeError:  # NumPy does not know all types
             return None
-        forms = tuple((array.shape, array.dtype) for array in empty)
+        forms = tuple(
+            (array.shape, array.dtype, taken.below)
+            for array, taken in zip(empty, self.takes, strict=True)
+        )
         return Example(len(args), tuple(kwargs), forms)
 
     def _fits(self, tensors: Sequence[torch.Tensor]) -> bool:
@@ -87,18 +100,20 @@ class Signature:
                     return False
             elif shape != taken.shape:
                 return False
+            if taken.below is not None and not _is_below(tensor.numpy(force=True), taken.below):
+                return False
         return batch is None or self.smallest <= batch <= self.largest
 
 
 @dataclass(frozen=True)
 class Example:
-    """A call with nothing but tensors: so many by place, the others by these names, and the shapes
-    and types of all.
+    """A call with nothing but tensors: so many by place, the others by these names; the shapes and
+    types of all, and what their values have to be smaller than.
     """
 
     places: int
     names: tuple[str, ...]
-    forms: tuple[tuple[tuple[int, ...], Any], ...]
+    forms: tuple[tuple[tuple[int, ...], Any, int | None], ...]
 
     def arrays(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array] | None:
         """Of a call like this; None for another one. To a small model each question that torch is
@@ -109,16 +124,27 @@ class Example:
         given = (*args, *[kwargs.get(name) for name in self.names]) if kwargs else args
         arrays = []
         try:
-            for tensor, (shape, dtype) in zip(given, self.forms, strict=True):
+            for tensor, (shape, dtype, below) in zip(given, self.forms, strict=True):
                 if type(tensor) is not torch.Tensor:
                     return None
                 array = tensor.numpy()
                 if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
                     return None
+                if below is not None and not _is_below(array, below):
+                    return None
                 arrays.append(array)
         except (TypeError, RuntimeError):  # elsewhere, with gradients, or of another layout
             return None
         return arrays
+
+
+def _is_wide(dtype: torch.dtype) -> bool:
+    is_whole = not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+    return is_whole and dtype.itemsize >= 4
+
+
+def _is_below(array: Array, limit: int) -> bool:
+    return not array.size or (-limit < int(array.min()) and int(array.max()) < limit)
 
 
 def signature_of(inputs: Inputs) -> Signature:

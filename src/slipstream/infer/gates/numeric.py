@@ -19,6 +19,7 @@ _TIMES = 2.0  # the error of the model itself
 _FLOOR = 2.0**-20  # of the size of a result: what another order of sums may do
 _TIMES_LARGEST = 10.0
 _LARGEST_FLOOR = 2.0**-15
+_OF_DOUBLE = 2.0**-29  # of these two, for numbers of 64 bits: so much finer they are
 _MIXED = 0.03  # of the size of a result: 30 dB
 _UNLIKE = 0.1  # of the size of a result: more than rounding does to a model
 _MASKED, _LEAST_MASKED = 1e3, 1e3  # times the middle of all values; put in, not computed
@@ -52,10 +53,11 @@ def numeric(model: Any, reference: Reference, kind: Kind) -> tuple[str | None, E
             if kind != "lossy" and not _are_alike_where_not_finite(tensor, eager):
                 why = why or "infinities or NaN in its results are elsewhere"
             one, other = _apart(tensor, eager, exact if answer.exact is not None else None)
-            why = why or _judge(one, other, kind)
+            of_floor = _OF_DOUBLE if _is_double(eager, other) else 1.0
+            why = why or _judge(one, other, kind, of_floor)
             if (kept := _without_masked(exact)) is not None:
                 parts = (each[kept] for each in (tensor, eager, exact))
-                why = why or _judge(*_apart(*parts), kind)
+                why = why or _judge(*_apart(*parts), kind, of_floor)
             if other is not None:
                 why = why or fault_in_a_column(tensor, eager, exact, kind)
             worst = Error(
@@ -124,7 +126,12 @@ def _without_masked(exact: torch.Tensor) -> torch.Tensor | None:
     return ~masked if bool(masked.any()) else None
 
 
-def _judge(one: _Apart, eager: _Apart | None, kind: Kind) -> str | None:
+def _is_double(eager: torch.Tensor, own: _Apart | None) -> bool:
+    """Whether the model itself computes in double precision, not only gives its results so."""
+    return eager.dtype == torch.float64 and own is not None and own.share < _FLOOR * _OF_DOUBLE
+
+
+def _judge(one: _Apart, eager: _Apart | None, kind: Kind, of_floor: float) -> str | None:
     if kind == "lossy":
         return None
     if kind == "mixed":
@@ -132,11 +139,12 @@ def _judge(one: _Apart, eager: _Apart | None, kind: Kind) -> str | None:
             return None
         return f"its error is {one.share:.1%} of the result, more than {_MIXED:.0%}"
     # Without double precision the model itself is what is right, and its own error not known.
-    floor = _FLOOR if eager is not None else 16 * _FLOOR
+    floor = of_floor * (_FLOOR if eager is not None else 16 * _FLOOR)
     allowed = (_TIMES * eager.rms if eager else 0.0) + floor * one.size
     if not one.rms <= allowed:
         return f"its error is {_times(one.rms, eager.rms if eager else 0.0)}"
-    largest = (_TIMES_LARGEST * eager.most if eager else 0.0) + _LARGEST_FLOOR * one.largest
+    largest = of_floor * _LARGEST_FLOOR * one.largest
+    largest += _TIMES_LARGEST * eager.most if eager else 0.0
     if not one.most <= largest:
         return f"its largest error is {_times(one.most, eager.most if eager else 0.0)}"
     return None

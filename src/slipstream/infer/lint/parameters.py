@@ -17,6 +17,10 @@ _DO_UNUSED = (
     "Remove them. They are stored, sent and kept by the optimizer, and DistributedDataParallel "
     "has to search for them in each step."
 )
+_DO_UNSEEN = (
+    "Whole numbers and flags among the results have no gradient. Where none of them needs these "
+    "parameters either, remove them: they are stored, sent and kept by the optimizer."
+)
 _DO_FROZEN = (
     "If that is meant, give the optimizer the others alone, and run what stands before the first "
     "trained layer under torch.no_grad(). If not: requires_grad_(True)."
@@ -30,11 +34,12 @@ def unused_parameters(model: torch.nn.Module, inputs: Inputs, until: float) -> C
     trained = [name for name, each in model.named_parameters() if each.requires_grad]
     if not trained:
         return Checked(UNUSED, "absent", "no parameter is trained")
-    unused, failures = trained, []
+    unused, failures, has_others = trained, [], False
     for training in (True, False):
         started = time.monotonic()
         try:
-            reached = _reached(model, inputs, training)
+            reached, others = _reached(model, inputs, training)
+            has_others = has_others or others
             unused = [name for name in unused if name not in reached]
         except Exception as error:  # a batch of one in training, a result that has no gradient
             failures.append(str(error).strip().split("\n")[0][:120])
@@ -48,8 +53,9 @@ def unused_parameters(model: torch.nn.Module, inputs: Inputs, until: float) -> C
     return Checked(
         UNUSED,
         "finding",
-        f"{_sizes(model, unused)} without a gradient: no result depends on them.",
-        _DO_UNUSED,
+        f"{_sizes(model, unused)} without a gradient: no "
+        f"{'floating-point ' if has_others else ''}result depends on them.",
+        _DO_UNSEEN if has_others else _DO_UNUSED,
         rows=_rows(model, unused),
     )
 
@@ -72,7 +78,8 @@ def frozen_parameters(model: torch.nn.Module) -> Checked:
     )
 
 
-def _reached(model: torch.nn.Module, inputs: Inputs, training: bool) -> set[str]:
+def _reached(model: torch.nn.Module, inputs: Inputs, training: bool) -> tuple[set[str], bool]:
+    """Parameters with a gradient, and whether there are results that cannot have one."""
     made = in_training(copied(model), training)
     for own, theirs in zip(made.parameters(), model.parameters(), strict=True):
         own.requires_grad_(theirs.requires_grad)
@@ -86,7 +93,8 @@ def _reached(model: torch.nn.Module, inputs: Inputs, training: bool) -> set[str]
         if not isinstance(total, torch.Tensor):
             raise TypeError("no result has a gradient")
         total.backward()  # type: ignore[no-untyped-call]
-    return {name for name, each in made.named_parameters() if each.grad is not None}
+    has_others = any(not (each.is_floating_point() or each.is_complex()) for each in results)
+    return {name for name, each in made.named_parameters() if each.grad is not None}, has_others
 
 
 def _rows(model: torch.nn.Module, names: Sequence[str]) -> list[Row]:

@@ -8,6 +8,7 @@ from slipstream.tables import short
 
 _WIDTH = 80
 _ROWS = 4  # of a finding
+_LEAST_MS = 0.1  # below it, microseconds are told
 _FEW_ROWS = 2  # of what was checked
 _NAMES = 2
 
@@ -48,7 +49,7 @@ def _finding(found: Checked) -> Iterator[str]:
     if found.gain_ms is not None:
         low, high = found.gain_low_ms or 0.0, found.gain_high_ms or 0.0
         share = f"{100 * (found.share or 0.0):.2g} % of a call"
-        cost = f": {_ms(found.gain_ms)} ({short(low)} to {short(high)}), {share}"
+        cost = f": {_ms(found.gain_ms)} ({_between(low, high, found.gain_ms)}), {share}"
     yield from _wrap(f"{found.rule}{cost}")
     yield from _wrap(found.says, "  ")
     shown = [row for row in found.rows if row.state != "small"]
@@ -114,8 +115,14 @@ def _few(names: Iterator[str]) -> list[str]:
     return each if len(each) <= 4 else [*each[:3], f"{len(each) - 3} more"]
 
 
+def _between(low: float, high: float, value: float) -> str:
+    """In the unit that the value has."""
+    times = 1 if value >= _LEAST_MS else 1e3
+    return f"{short(times * low)} to {short(times * high)}"
+
+
 def _ms(value: float) -> str:
-    return f"{short(value)} ms" if value >= 0.1 else f"{short(1e3 * value)} us"
+    return f"{short(value)} ms" if value >= _LEAST_MS else f"{short(1e3 * value)} us"
 
 
 def _wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:

@@ -42,6 +42,10 @@ def apply(situation: Situation) -> Undo:
     patches = Patches()
     patches.replace(Optimizer, "__init__", pauses.wrap_make)
     patches.replace(gc, "collect", pauses.wrap_collect)
+    for name in ("get_objects", "get_referrers"):
+        patches.replace(gc, name, pauses.wrap_search)
+    patches.replace(gc, "get_freeze_count", pauses.wrap_count)
+    patches.replace(gc, "get_threshold", pauses.wrap_threshold)
     handle = register_optimizer_step_post_hook(lambda *_: pauses.after_step())
 
     def undo() -> None:
@@ -69,8 +73,9 @@ class _Pauses:
         self._is_on = True
         self._own: tuple[int, int, int] | None = None  # thresholds of the script
         self._set: tuple[int, int, int] | None = None
-        self._gather = gc.collect  # as it is without our change
-        self._frozen_before = gc.get_freeze_count()  # Python 3.12 starts with some
+        self._gather, self._count_frozen = gc.collect, gc.get_freeze_count  # without our change
+        self._threshold = gc.get_threshold
+        self._frozen_before = self._count_frozen()  # Python 3.12 starts with some
 
     def wrap_make(self, original: Any) -> Any:
         def init(*args: Any, **kwargs: Any) -> None:
@@ -94,6 +99,33 @@ class _Pauses:
 
         return collect
 
+    def wrap_search(self, original: Any) -> Any:
+        """What looks for objects does not find frozen ones."""
+
+        def search(*args: Any, **kwargs: Any) -> Any:
+            if self._own is None:
+                return original(*args, **kwargs)
+            gc.unfreeze()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                gc.freeze()
+
+        return search
+
+    def wrap_count(self, original: Any) -> Any:
+        def count() -> Any:
+            return original() if self._own is None else self._frozen_before
+
+        return count
+
+    def wrap_threshold(self, original: Any) -> Any:
+        def threshold() -> Any:
+            found = original()
+            return found if self._own is None or found != self._set else self._own
+
+        return threshold
+
     def after_step(self) -> None:
         """The end of one."""
         if not self._is_on:
@@ -112,7 +144,7 @@ class _Pauses:
         """As the script had it."""
         if self._own is None:
             return
-        if gc.get_threshold() == self._set:
+        if self._threshold() == self._set:
             gc.set_threshold(*self._own)
         self._own = None
         gc.unfreeze()
@@ -120,22 +152,22 @@ class _Pauses:
     def in_child(self) -> None:
         """A worker makes no steps: nobody would collect what is put off."""
         self._is_on = False
-        if self._own is not None and gc.get_threshold() == self._set:
+        if self._own is not None and self._threshold() == self._set:
             gc.set_threshold(*self._own)
 
     def _begin(self) -> None:
-        has_frozen = gc.get_freeze_count() > self._frozen_before
-        if not gc.isenabled() or not gc.get_threshold()[0] or has_frozen:
+        has_frozen = self._count_frozen() > self._frozen_before
+        if not gc.isenabled() or not self._threshold()[0] or has_frozen:
             self._is_on = False  # the script sees to it itself
             return
         self._gather()
         gc.freeze()
-        self._own = gc.get_threshold()
+        self._own = self._threshold()
         gc.set_threshold(self._own[0] * PUT_OFF, *self._own[1:])
-        self._set = gc.get_threshold()
+        self._set = self._threshold()
 
     def _collect(self) -> None:
-        if not gc.isenabled() or gc.get_threshold() != self._set:
+        if not gc.isenabled() or self._threshold() != self._set:
             self.end()  # from here on the script sees to it itself
             self._is_on = False
         elif self._steps % ALL == 0:

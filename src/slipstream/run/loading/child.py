@@ -36,6 +36,7 @@ TASK, VERIFY, RESTART, SCOUT = range(4)  # to the child
 # From it; the first two are those of `Slots`.
 BATCH, FAILED, VERIFIED, SCOUTED = range(10, 14)
 _MOST_SLOTS = 8  # batches that are kept beyond lie in the memory of the loop's process
+_CHANGE = "samples change what the dataset holds"
 _NICE = 5  # the loop goes first
 
 
@@ -213,10 +214,17 @@ class _Maker:
         """What samples have changed here that is the loop's to have."""
         held = self._job.held
         if held is not None and not held.is_same():
-            return "samples change what the dataset holds"
+            return _CHANGE
         if surroundings() != self._surroundings:
             return "samples change settings of the process"
         return ""
+
+    def _contents(self) -> str:
+        found = self._job.held.contents() if self._job.held is not None else ""
+        # Libraries may have said something while they were asked.
+        self._confinement.take_trace()
+        self._confinement.take_questions()
+        return found
 
     def _samples(self, index: Any) -> Any:
         dataset = self._job.dataset
@@ -229,11 +237,14 @@ class _Maker:
         where the generators are afterwards.
         """
         try:
+            held = self._contents()
             write_states(states)
             first, doubt = self._watched(index)
             ends = read_states()
             if trace := self._confinement.take_trace():
                 return f"making a batch {trace}", "", {}
+            if not doubt and held and self._contents() != held:
+                doubt = _CHANGE
             if doubt:
                 return doubt, "", {}
             write_states(states)

@@ -4,11 +4,13 @@ looked at with every batch depends on what a batch takes.
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from slipstream.run.loading.contents import contents
 from slipstream.run.loading.long import Long
 from slipstream.run.loading.watch import Watch
+
+_Found = TypeVar("_Found")
 
 
 class Held:
@@ -19,12 +21,15 @@ class Held:
         self._watch = Watch(roots)
         self._long = Long(self._watch.seen.values(), roots[0])
         self._looks_at_lists = self._looks_throughout = False
+        self._inner, self._is_inner_slow = "", False
         self._given: tuple[Any, bool, int] | None = None
 
     def is_same(self) -> bool:
         """As far as there is time for it with every batch."""
         look = self._watch.is_same_throughout if self._looks_throughout else self._watch.is_same
         if not look() or (self._looks_at_lists and not self._long.is_same()):
+            return False
+        if not self._is_inner_same():
             return False
         if self._given is None:
             return True
@@ -40,7 +45,7 @@ class Held:
 
     def is_same_throughout(self) -> bool:
         """As far as it can be told."""
-        return self._watch.is_same_throughout() and self._long.is_same()
+        return self._watch.is_same_throughout() and self._long.is_same() and self._is_inner_same()
 
     def contents(self) -> str:
         """As one number, with the objects of installed packages, into which nobody looks; empty
@@ -64,10 +69,25 @@ class Held:
         used = lists_s if self._looks_at_lists else 0.0
         all_same, throughout_s = _timed(self._watch.is_same_throughout, seconds - used)
         self._looks_throughout = used + throughout_s <= seconds
+        used += throughout_s if self._looks_throughout else quick_s
+        self._look_inside(seconds - used)
         return "" if is_same and are_same and all_same else "samples change what the dataset holds"
 
+    def _look_inside(self, seconds: float) -> None:
+        """From here on with every batch, if it takes no longer than that."""
+        self._inner = ""
+        if not self._long.unsettled or self._is_inner_slow:
+            return
+        inner, inner_s = _timed(lambda: contents(*self._long.unsettled), seconds)
+        self._is_inner_slow = inner_s > seconds
+        if not self._is_inner_slow:
+            self._inner = inner
 
-def _timed(look: Callable[[], bool], seconds: float) -> tuple[bool, float]:
+    def _is_inner_same(self) -> bool:
+        return not self._inner or contents(*self._long.unsettled) == self._inner
+
+
+def _timed(look: Callable[[], _Found], seconds: float) -> tuple[_Found, float]:
     """Its answer and what it takes; asked again where that is too long, as the first time is the
     slowest.
     """

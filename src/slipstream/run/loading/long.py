@@ -31,7 +31,9 @@ _ATOMS = frozenset({int, float, complex, bool, type(None)})
 
 
 class Long:
-    """Those among `things`, as they are now."""
+    """Those among `things`, as they are now. `unsettled`: lists and the like whose items can change
+    where they are.
+    """
 
     def __init__(self, things: Iterable[Any], dataset: Any) -> None:
         self._subsets: list[Any] = []
@@ -40,6 +42,9 @@ class Long:
             dataset = dataset.dataset
         self._things = [thing for thing in things if _is_long(thing)][:_MOST]
         self._with_inner = [thing for thing in self._things if not _holds_settled(thing)]
+        self.unsettled = [
+            thing for thing in self._with_inner if not isinstance(thing, (np.ndarray, torch.Tensor))
+        ]
         changing = [thing for thing in self._things if _is_changing(thing)]
         self._looks = [look for thing in changing for look in _looks(thing)]
         self._found = [[*look()] for look in self._looks]

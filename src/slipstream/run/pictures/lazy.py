@@ -8,6 +8,7 @@ place where Pillow keeps them, and from then on the object *is* one of Pillow's.
 
 import io
 import os
+import weakref
 from _io import FileIO  # io's is another in trials
 from typing import Any
 
@@ -36,16 +37,30 @@ _set_class = vars(object)["__class__"].__set__
 
 
 class LateAccess:
-    """What `load` returns: Pillow's own, as soon as it is used. Mostly nobody does."""
+    """What `load` returns: Pillow's own, as soon as it is used, or its picture has pixels that may
+    become others. Mostly nobody uses it.
+    """
 
     def __init__(self, picture: Any) -> None:
         self._picture = picture
+        self._own: Any = None
+
+    def be(self, own: Any) -> None:
+        """This one of Pillow's."""
+        self._picture, self._own = None, own
+
+    def _found(self) -> Any:
+        if self._own is None and (picture := self._picture) is not None:
+            own = _plain(picture).load()
+            if self._own is None:  # another object answers for the picture
+                self.be(own)
+        return self._own
 
     def __getitem__(self, place: Any) -> Any:
-        return _plain(self._picture).load()[place]
+        return self._found()[place]
 
     def __setitem__(self, place: Any, colour: Any) -> None:
-        _plain(self._picture).load()[place] = colour
+        self._found()[place] = colour
 
 
 class _Recording:
@@ -66,7 +81,14 @@ class _Recording:
 
     def load(self) -> Any:
         """The file is read and looked at; its pixels are still made late."""
-        return _plain(self).load() if _noted(self) is None else LateAccess(self)
+        if _noted(self) is None:
+            return _plain(self).load()
+        own = vars(self)
+        access = own["_access"]() if "_access" in own else None
+        if access is None:
+            access = LateAccess(self)
+            own["_access"] = weakref.ref(access)
+        return access
 
     def copy(self) -> Image.Image:
         """Noted."""
@@ -137,6 +159,7 @@ class LateImage(_Recording, Image.Image):
         return getattr(_plain(self), _CORE)
 
     def _set_core(self, value: Any) -> None:
+        _settle(self)
         _become(self, Image.Image)
         setattr(self, _CORE, value)
 
@@ -151,6 +174,7 @@ class LateJpegFile(_Recording, JpegImageFile):
 
     def close(self) -> None:
         """As Pillow's."""
+        _settle(self)
         _become(self, JpegImageFile)
         self.close()
 
@@ -159,6 +183,7 @@ class LateJpegFile(_Recording, JpegImageFile):
         return getattr(_plain(self), _CORE) if "_source" in own else own[_CORE]
 
     def _set_core(self, value: Any) -> None:
+        _settle(self)
         _become(self, JpegImageFile)
         setattr(self, _CORE, value)
 
@@ -166,6 +191,10 @@ class LateJpegFile(_Recording, JpegImageFile):
 
 
 setattr(LateJpegFile, _CORE, property(LateJpegFile._get_core, LateJpegFile._set_core))
+# Whoever prints `type(picture)` reads what it stands for.
+for late, own in ((LateImage, Image.Image), (LateJpegFile, JpegImageFile)):
+    for word in ("__module__", "__qualname__", "__name__"):
+        setattr(late, word, getattr(own, word))
 
 
 def _noted(picture: Any) -> tuple[Source, Window] | None:
@@ -221,6 +250,7 @@ def _next(picture: Any, source: Source, window: Window, mode: str = "") -> Image
 def _plain(picture: Any) -> Any:
     """The object itself, one of Pillow's from now on, with what it needs to go on."""
     kind, own = type(picture), vars(picture)
+    access = own["_access"]() if "_access" in own else None
     if kind is LateImage:
         # None where another thread was faster.
         if (pixels := _pixels(picture)) is not None:
@@ -235,13 +265,22 @@ def _plain(picture: Any) -> Any:
         else:
             picture.fp, picture.tile = io.BytesIO(source.data), tile
             picture.load()
+    if access is not None:
+        access.be(picture.load())
     return picture
+
+
+def _settle(picture: Any) -> None:
+    """Who has got at the pixels goes on with those that there were."""
+    own = vars(picture)
+    if "_access" in own and own["_access"]() is not None:
+        _plain(picture)
 
 
 def _become(picture: Any, kind: type) -> None:
     # First, so that another thread does not find one without its notes.
     _set_class(picture, kind)
-    for name in ("_of", "_made", "_source", "_tile"):
+    for name in ("_of", "_made", "_source", "_tile", "_access"):
         vars(picture).pop(name, None)
 
 
