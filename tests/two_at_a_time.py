@@ -6,6 +6,7 @@ that counts: some tests need a core to themselves.
 No part waits without an end: one that does not come back is stopped, and run again alone.
 """
 
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ _LOGS = _ROOT / "build" / "tests"
 
 
 def main() -> int:
+    # Where a shell runs this in the background, interrupts are ignored, and tests would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     files = sorted(str(path.relative_to(_ROOT)) for path in _ROOT.glob("tests/**/test_*.py"))
     _LOGS.mkdir(parents=True, exist_ok=True)
     shown = _LOGS.relative_to(_ROOT)
