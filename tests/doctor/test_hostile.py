@@ -447,6 +447,9 @@ def test_an_interrupt_leaves_a_report(tmp_path: Path) -> None:
         running.stdout.readline()
         time.sleep(2)
         running.send_signal(signal.SIGINT)
-        assert running.wait(60) == 130
+        try:
+            assert running.wait(60) == 130
+        finally:
+            running.kill()
     assert (tmp_path / "report.json").exists()
     assert (tmp_path / "report.html").exists()
