@@ -6,6 +6,7 @@ that counts: some tests need a core to themselves.
 No part waits without an end: one that does not come back is stopped, and run again alone.
 """
 
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from typing import IO
 _PARTS = 16
 _LIMIT_S = 30 * 60
 _STUCK_S = 600  # where pytest's own limit of a test was not heard
+_SUMMARY = re.compile(r"(=+ )?\d+ \w+.* in \d+\.\d+s")
+_MOST_LINES = 100
 
 _ROOT = Path(__file__).parent.parent
 _LOGS = _ROOT / "build" / "tests"
@@ -33,7 +36,8 @@ def main() -> int:
     with ThreadPoolExecutor(2) as two:
         codes = list(two.map(lambda part: _run(part, files[part::_PARTS]), range(_PARTS)))
     again = [part for part in range(_PARTS) if codes[part] != 0]
-    return max([0, *(_run_alone(part, files[part::_PARTS]) for part in again)])
+    codes = [_run_alone(part, files[part::_PARTS]) for part in again]
+    return int(any(codes))  # that of a process that a signal has ended is below zero
 
 
 def _run(part: int, files: list[str]) -> int:
@@ -43,8 +47,8 @@ def _run(part: int, files: list[str]) -> int:
         code = _pytest(part, ["--quiet", "--cache-clear", *files], out=out)
     lines = log.read_text(errors="replace").splitlines()
     shown = [line for line in lines if line.startswith(("FAILED", "ERROR"))] + lines[-1:]
-    if code not in (0, 1):
-        shown = lines[-60:]
+    if not any(_SUMMARY.match(line) for line in lines[-1:]):
+        shown = lines[-_MOST_LINES:]  # it did not come to its end: where its threads stand
     said = "\n".join(shown)
     print(f"part {part} of {_PARTS}, {time.monotonic() - start:.0f} s: {said}", flush=True)
     return code
