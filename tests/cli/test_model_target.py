@@ -61,6 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "user_nets.py").write_text(FILE)
     (tmp_path / "beside.py").write_text("WIDTH = 4\n")
     (package / "made.py").write_text("from torch import nn\n\ndef net():\n    return nn.ReLU()\n")
+    (package / "relative.py").write_text("from .made import net\n")
     (tmp_path / "asks.py").write_text("import no_such_package_of_mine\n")
     (tmp_path / "torn.py").write_text("def half(:\n")
     yield tmp_path
@@ -116,6 +117,10 @@ def test_a_file_with_the_name_of_something_imported(folder: Path) -> None:
         ),
         ("user_nets.py:leaves", r"leaves failed: SystemExit: 3 \(.*user_nets.py:37\)"),
         ("asks.py:net", "cannot be imported: ModuleNotFoundError: .*no_such_package_of_mine"),
+        (
+            "pkg/inner/relative.py:net",
+            "relative import.*It is a part of a package: give package.module",
+        ),
         ("asks:net", "asks cannot be imported: ModuleNotFoundError.*asks.py:1"),
         ("torn.py:half", "torn.py cannot be imported: SyntaxError: .*torn.py, line 1"),
         ("torn:half", r"torn cannot be imported: SyntaxError: .*torn.py, line 1\)$"),

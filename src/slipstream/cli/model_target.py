@@ -216,14 +216,14 @@ def _load_file(path: Path) -> ModuleType:
         raise UsageError(f"{path} is no Python file. {_TARGET_FORMS}.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    what = f"{path} cannot be imported"
-    if (path.parent / "__init__.py").exists():
-        what += f" by itself (in a package, give {path.parent.name}.{path.stem}:NAME)"
     try:
         with _arguments_of(path):
-            _run(lambda: spec.loader.exec_module(module), what)  # type: ignore[union-attr]
-    except UsageError:
+            _run(lambda: spec.loader.exec_module(module), f"{path} cannot be imported")  # type: ignore[union-attr]
+    except UsageError as error:
         del sys.modules[name]
+        if "attempted relative import" in str(error):
+            hint = "It is a part of a package: give package.module:name."
+            raise UsageError(f"{error} {hint}") from None
         raise
     return module
 

@@ -64,7 +64,7 @@ class WithArrays:
 
 def elsewhere(model: nn.Module, subject: Subject, runtime: Runtime, tolerance: float) -> Elsewhere:
     """Export, try in a process of its own, and only then open here. Raises `CannotExport`,
-    `RuntimeFailed`, or what the runtime raises. For `tolerance` see `tried`.
+    `OtherNumbers`, `RuntimeFailed`, or what the runtime raises. For `tolerance` see `tried`.
     """
     made = _limited(exported(subject), runtime)
     runtime = replace(runtime, batch=made.cases[0].batch)
@@ -96,7 +96,7 @@ def quantized_elsewhere(
 
 def _limited(made: Exported, runtime: Runtime) -> Exported:
     """Raises `OtherNumbers`."""
-    below = limit_of(made.file, runtime.name)
+    below = limit_of(made.used, runtime.name)
     return replace(made, signature=made.signature.with_whole_numbers(below))
 
 

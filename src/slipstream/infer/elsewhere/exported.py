@@ -14,6 +14,7 @@ from slipstream.infer.elsewhere.asking import CannotExport, asked, check
 from slipstream.infer.elsewhere.program import Flat, Program, batch_of, of_size, program_of
 from slipstream.infer.elsewhere.runtimes import Array
 from slipstream.infer.elsewhere.signature import Signature, Taken, arrays_from
+from slipstream.infer.elsewhere.whole_numbers import Used, used_in
 from slipstream.infer.keeping import TookTooLong
 from slipstream.infer.quiet import first_line, quietly
 from slipstream.infer.shell import Shell, emptied
@@ -33,7 +34,7 @@ class Case:
 class Exported:
     """`signature` answers the batch size of the example; `largest` is the greatest that the graph
     may be right for. `cases` are the example and, for a graph of any batch size, others to prove
-    it with.
+    it with. `used`: what it computes with whole numbers.
     """
 
     file: Path
@@ -41,6 +42,7 @@ class Exported:
     largest: int
     result: Shell
     cases: tuple[Case, ...]
+    used: Used
 
 
 _made: dict[int, Exported | CannotExport] = {}
@@ -88,7 +90,7 @@ def _export(subject: Subject, folder: Path) -> Exported:
             cases += _case(model, arguments, of_size(tensors, program.is_batch, size))
     return Exported(
         folder / "model.onnx", Signature(arguments, takes, batch, batch), program.largest, result,
-        tuple(cases),
+        tuple(cases), used_in(folder / "model.onnx"),
     )  # fmt: skip
 
 

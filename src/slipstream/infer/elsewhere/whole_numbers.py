@@ -4,7 +4,8 @@ running over, so that it gives others beyond the values that it was tried with.
 """
 
 from pathlib import Path
-from typing import Any
+
+Used = frozenset[tuple[str, int]]
 
 # What passes numbers on as they are.
 _MOVES = {
@@ -12,8 +13,10 @@ _MOVES = {
     "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
 }  # fmt: skip
 # What looks rows up, by numbers that may be no others than there are rows.
-_LOOKS_UP = {"Gather", "GatherElements", "GatherND", "OneHot"}
+_LOOKS_UP = {"Gather", "GatherElements", "GatherND"}
+_ENDS = {"OneHot", "Shape", "Size"}
 _COMPARES = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
+_ANY = _COMPARES | {"Cast", "Identity"}
 # What is the same in fewer bits as long as nothing runs over.
 _SMALL = {"Abs", "Add", "Clip", "CumSum", "Max", "Min", "Neg", "ReduceMax", "ReduceMin",
           "ReduceSum", "Sign", "Sub", "Sum"}  # fmt: skip
@@ -24,55 +27,46 @@ class OtherNumbers(Exception):
     """What a runtime would compute with whole numbers is not what torch computes."""
 
 
-def limit_of(file: Path, runtime: str) -> int | None:
-    """The whole numbers that the file is given have to be smaller than this, either way; None where
+def limit_of(used: Used, runtime: str) -> int | None:
+    """The whole numbers that a graph is given have to be smaller than this, either way; None where
     any will do. Raises `OtherNumbers` for what the runtime does in another way.
     """
-    used = _used(file)
-    if runtime == "onnxruntime":  # its kernels for vectors clamp in another way beyond 32 bits
+    if runtime == "onnxruntime":  # its clamp was seen to give others from 2**31 on
         return _LIMIT if any(operator == "Clip" for operator, _ in used) else None
     for operator, bits in sorted(used):
-        known = operator in _COMPARES or operator == "Cast" or (operator in _SMALL and bits >= 32)
-        if not known:
+        if operator not in _ANY and (operator not in _SMALL or bits < 32):
             raise OtherNumbers(
                 f"it has no whole numbers of {bits} bits for {operator}, as torch has"
             )
     return _LIMIT if used else None
 
 
-def _used(file: Path) -> set[tuple[str, int]]:
-    """Operators that compute with whole numbers that are given, and the bits that these have."""
+def used_in(file: Path) -> Used:
+    """Operators of an ONNX file that compute with whole numbers that it is given, or give them
+    back, and the bits that these have.
+    """
     import onnx
 
+    kinds = onnx.TensorProto
+    bits_of = {
+        kinds.INT8: 8, kinds.INT16: 16, kinds.INT32: 32, kinds.INT64: 64,
+        kinds.UINT8: 8, kinds.UINT16: 16, kinds.UINT32: 32, kinds.UINT64: 64,
+    }  # fmt: skip
     graph = onnx.load(str(file), load_external_data=False).graph
-    bits_of = {kind: each.itemsize * 8 for kind, each in _whole(onnx).items()}
-    given: dict[str, int] = {}
-    for each in graph.input:
-        if (bits := bits_of.get(each.type.tensor_type.elem_type)) is not None:
-            given[each.name] = bits
+    given = {each.name: bits_of.get(each.type.tensor_type.elem_type, 0) for each in graph.input}
     used: set[tuple[str, int]] = set()
     for node in graph.node:
         operator = node.op_type
-        names = [*node.input[:1]] if operator in _LOOKS_UP else list(node.input)
-        if operator == "OneHot":
-            names = []
+        names = node.input[:1] if operator in _LOOKS_UP else node.input
         bits = max((given.get(name, 0) for name in names), default=0)
-        if not bits or operator in ("Shape", "Size"):
+        if not bits or operator in _ENDS:
             continue
         if operator not in _MOVES and operator not in _LOOKS_UP:
             used.add((operator, bits))
         if operator in _COMPARES:
             continue
         if operator == "Cast":
-            (to,) = (each.i for each in node.attribute if each.name == "to")
-            bits = bits_of.get(to, 0)
-        for name in node.output if bits else ():
-            given[name] = bits
-    return used
-
-
-def _whole(onnx: Any) -> dict[int, Any]:
-    kinds = onnx.TensorProto
-    whole = (kinds.INT8, kinds.INT16, kinds.INT32, kinds.INT64,
-             kinds.UINT8, kinds.UINT16, kinds.UINT32, kinds.UINT64)  # fmt: skip
-    return {kind: onnx.helper.tensor_dtype_to_np_dtype(kind) for kind in whole}
+            bits = bits_of.get(next(each.i for each in node.attribute if each.name == "to"), 0)
+        given.update(dict.fromkeys(node.output, bits))
+    used.update(("Identity", given[each.name]) for each in graph.output if given.get(each.name))
+    return frozenset(used)

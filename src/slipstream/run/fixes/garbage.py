@@ -11,6 +11,8 @@ import gc
 import os
 import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,6 +27,8 @@ SETTLED = 4  # steps until everything that stays has been made
 YOUNG, ALL = 10, 500  # steps between collections
 PUT_OFF = 50  # times as many objects as Python allows
 _FULL = 2  # the oldest generation, and all others
+# As they are without a change, in blocks within blocks too.
+_count_frozen, _threshold = gc.get_freeze_count, gc.get_threshold
 _active: "weakref.WeakSet[_Pauses]" = weakref.WeakSet()
 
 
@@ -73,9 +77,8 @@ class _Pauses:
         self._is_on = True
         self._own: tuple[int, int, int] | None = None  # thresholds of the script
         self._set: tuple[int, int, int] | None = None
-        self._gather, self._count_frozen = gc.collect, gc.get_freeze_count  # without our change
-        self._threshold = gc.get_threshold
-        self._frozen_before = self._count_frozen()  # Python 3.12 starts with some
+        self._gather = gc.collect  # as it is without our change
+        self._frozen_before = _count_frozen()  # Python 3.12 starts with some
 
     def wrap_make(self, original: Any) -> Any:
         def init(*args: Any, **kwargs: Any) -> None:
@@ -91,11 +94,8 @@ class _Pauses:
             is_asked = self._own is not None and generation == _FULL and is_users(_caller())
             if not is_asked:
                 return original(generation)
-            gc.unfreeze()  # the script asks for all of it
-            try:
+            with _unfrozen():  # the script asks for all of it
                 return original(generation)
-            finally:
-                gc.freeze()
 
         return collect
 
@@ -105,11 +105,8 @@ class _Pauses:
         def search(*args: Any, **kwargs: Any) -> Any:
             if self._own is None:
                 return original(*args, **kwargs)
-            gc.unfreeze()
-            try:
+            with _unfrozen():
                 return original(*args, **kwargs)
-            finally:
-                gc.freeze()
 
         return search
 
@@ -144,7 +141,7 @@ class _Pauses:
         """As the script had it."""
         if self._own is None:
             return
-        if self._threshold() == self._set:
+        if _threshold() == self._set:
             gc.set_threshold(*self._own)
         self._own = None
         gc.unfreeze()
@@ -152,28 +149,37 @@ class _Pauses:
     def in_child(self) -> None:
         """A worker makes no steps: nobody would collect what is put off."""
         self._is_on = False
-        if self._own is not None and self._threshold() == self._set:
+        if self._own is not None and _threshold() == self._set:
             gc.set_threshold(*self._own)
 
     def _begin(self) -> None:
-        has_frozen = self._count_frozen() > self._frozen_before
-        if not gc.isenabled() or not self._threshold()[0] or has_frozen:
+        has_frozen = _count_frozen() > self._frozen_before
+        if not gc.isenabled() or not _threshold()[0] or has_frozen:
             self._is_on = False  # the script sees to it itself
             return
         self._gather()
         gc.freeze()
-        self._own = self._threshold()
+        self._own = _threshold()
         gc.set_threshold(self._own[0] * PUT_OFF, *self._own[1:])
-        self._set = self._threshold()
+        self._set = _threshold()
 
     def _collect(self) -> None:
-        if not gc.isenabled() or self._threshold() != self._set:
+        if not gc.isenabled() or _threshold() != self._set:
             self.end()  # from here on the script sees to it itself
             self._is_on = False
         elif self._steps % ALL == 0:
             self._gather()
         elif self._steps % YOUNG == 0:
             self._gather(1)
+
+
+@contextmanager
+def _unfrozen() -> Iterator[None]:
+    gc.unfreeze()
+    try:
+        yield
+    finally:
+        gc.freeze()
 
 
 def _caller() -> CodeType:

@@ -22,7 +22,7 @@ from slipstream.loader.wire import Closed, Wire
 from slipstream.loader.worker import Slots, watch_parent
 from slipstream.run.loading.confine import Confinement, file_places
 from slipstream.run.loading.digest import digest, trouble
-from slipstream.run.loading.held import Held
+from slipstream.run.loading.held import CHANGED, Held
 from slipstream.run.loading.outlets import has_device
 from slipstream.run.loading.read_only import forbid_writing
 from slipstream.run.loading.states import States, changed, others, read_states, write_states
@@ -36,7 +36,6 @@ TASK, VERIFY, RESTART, SCOUT = range(4)  # to the child
 # From it; the first two are those of `Slots`.
 BATCH, FAILED, VERIFIED, SCOUTED = range(10, 14)
 _MOST_SLOTS = 8  # batches that are kept beyond lie in the memory of the loop's process
-_CHANGE = "samples change what the dataset holds"
 _NICE = 5  # the loop goes first
 
 
@@ -214,7 +213,7 @@ class _Maker:
         """What samples have changed here that is the loop's to have."""
         held = self._job.held
         if held is not None and not held.is_same():
-            return _CHANGE
+            return CHANGED
         if surroundings() != self._surroundings:
             return "samples change settings of the process"
         return ""
@@ -244,7 +243,7 @@ class _Maker:
             if trace := self._confinement.take_trace():
                 return f"making a batch {trace}", "", {}
             if not doubt and held and self._contents() != held:
-                doubt = _CHANGE
+                doubt = CHANGED
             if doubt:
                 return doubt, "", {}
             write_states(states)

@@ -10,6 +10,8 @@ from slipstream.run.loading.contents import contents
 from slipstream.run.loading.long import Long
 from slipstream.run.loading.watch import Watch
 
+CHANGED = "samples change what the dataset holds"
+_ITEM_S = 1e-7  # to pickle one takes longer
 _Found = TypeVar("_Found")
 
 
@@ -71,12 +73,15 @@ class Held:
         self._looks_throughout = used + throughout_s <= seconds
         used += throughout_s if self._looks_throughout else quick_s
         self._look_inside(seconds - used)
-        return "" if is_same and are_same and all_same else "samples change what the dataset holds"
+        return "" if is_same and are_same and all_same else CHANGED
 
     def _look_inside(self, seconds: float) -> None:
         """From here on with every batch, if it takes no longer than that."""
         self._inner = ""
         if not self._long.unsettled or self._is_inner_slow:
+            return
+        if sum(map(len, self._long.unsettled)) * _ITEM_S > seconds:
+            self._is_inner_slow = True
             return
         inner, inner_s = _timed(lambda: contents(*self._long.unsettled), seconds)
         self._is_inner_slow = inner_s > seconds
