@@ -1,5 +1,5 @@
-// The module: checks arguments, releases the GIL, calls. bind_columns.cpp, bind_frames.cpp and
-// bind_slices.cpp have the rest.
+// The module: checks arguments, releases the GIL, calls. bind_columns.cpp, bind_frames.cpp,
+// bind_slices.cpp and bind_update.cpp have the rest.
 #include "bind.h"
 
 #include <nanobind/stl/array.h>
@@ -422,4 +422,5 @@ NB_MODULE(_native, m) {
     bind_columns(m);
     bind_frames(m);
     bind_slices(m);
+    bind_update(m);
 }

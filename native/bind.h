@@ -106,3 +106,4 @@ slip::Batch checked_batch(const slip::Payloads& payloads, const List<std::uint8_
 void bind_columns(nb::module_& m);
 void bind_frames(nb::module_& m);
 void bind_slices(nb::module_& m);
+void bind_update(nb::module_& m);

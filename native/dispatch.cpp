@@ -68,4 +68,25 @@ void look_up_pixels(const std::uint8_t* pixels, std::size_t count, const float* 
     baseline::look_up_pixels(pixels, count, tables, planes, plane);
 }
 
+void update_moments(const std::vector<Updated>& group, const AdamRates& rates) {
+#if defined(SLIP_HAS_MODERN)
+    if (use_modern()) return modern::update_moments(group, rates);
+#endif
+    baseline::update_moments(group, rates);
+}
+
+void update_values(const std::vector<Updated>& group, const AdamRates& rates) {
+#if defined(SLIP_HAS_MODERN)
+    if (use_modern()) return modern::update_values(group, rates);
+#endif
+    baseline::update_values(group, rates);
+}
+
+void update_by_sgd(const std::vector<Updated>& group, const SgdRates& rates) {
+#if defined(SLIP_HAS_MODERN)
+    if (use_modern()) return modern::update_by_sgd(group, rates);
+#endif
+    baseline::update_by_sgd(group, rates);
+}
+
 }  // namespace slip

@@ -1,7 +1,8 @@
-// The functions of decode.cpp and convert.cpp as compiled for each instruction set.
+// The functions of decode.cpp, convert.cpp and update.cpp as compiled for each instruction set.
 #pragma once
 
 #include "decode.h"
+#include "update.h"
 
 namespace slip {
 
@@ -15,6 +16,9 @@ namespace slip {
                          std::size_t plane);                                                       \
     void look_up_pixels(const std::uint8_t* pixels, std::size_t count, const float* tables,        \
                         float* planes, std::size_t plane);                                         \
+    void update_moments(const std::vector<Updated>& group, const AdamRates& rates);                \
+    void update_values(const std::vector<Updated>& group, const AdamRates& rates);                 \
+    void update_by_sgd(const std::vector<Updated>& group, const SgdRates& rates);                  \
     }
 
 SLIP_DECLARE(baseline)

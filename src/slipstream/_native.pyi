@@ -176,3 +176,24 @@ class Slices:
 
 def statuses_of_verdicts(verdicts: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
     """What the kernels found, as statuses."""
+
+class Adam:
+    """A step of Adam for float32 memory at these addresses."""
+
+    def __init__(self, counts: Sequence[int], values: Sequence[int], gradients: Sequence[int], firsts: Sequence[int], seconds: Sequence[int], roots: Sequence[int], steps: Sequence[int]) -> None: ...
+
+    def lies_apart(self) -> bool:
+        """Whether nothing is there twice."""
+
+    def moments(self, fused: bool, rate: float, beta1: float, beta2: float, epsilon: float, weight_decay: float, decoupled: bool) -> None:
+        """
+        Decay, both means, and the squares' mean into the roots, whose roots come next.
+        """
+
+    def values(self) -> None:
+        """With the roots: the parameters, and their steps."""
+
+def update_by_sgd(counts: Sequence[int], values: Sequence[int], gradients: Sequence[int], firsts: Sequence[int], fused: bool, rate: float, momentum: float, dampening: float, weight_decay: float, nesterov: bool) -> bool:
+    """
+    A step of SGD for float32 memory at these addresses; false, and none, if some overlap.
+    """

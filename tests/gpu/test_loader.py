@@ -1,6 +1,7 @@
 """The loader with a GPU: the same batches as on the CPU, and none overwritten while in use."""
 
 import gc
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,17 @@ def test_slots_of_workers_are_page_locked() -> None:
     loader = slipstream.Loader(Rows(), 16, num_workers=1, device="cuda")
     iterator = iter(loader)
     next(iterator)
-    slots = [
-        slot for worker in iterator._source._maker._pool.workers for slot in worker.slots.values()
-    ]
-    assert slots and all(torch.from_numpy(slot.memory).is_pinned() for slot in slots)
+    pool = iterator._source._maker._pool
+    until = time.monotonic() + 10  # the thread that fetches ahead opens slots meanwhile
+    while not (locked := _are_locked(pool)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert locked
     iterator.close()
+
+
+def _are_locked(pool: Any) -> bool:
+    slots = [slot for worker in pool.workers for slot in list(worker.slots.values())]
+    return bool(slots) and all(torch.from_numpy(slot.memory).is_pinned() for slot in slots)
 
 
 @pytest.mark.parametrize("kind", ["workers", "engine", "rows"])

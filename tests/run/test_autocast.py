@@ -97,6 +97,38 @@ def test_scripts_that_choose_themselves_are_left_alone(way: str) -> None:
         assert "off" in found.notes["autocast"][0]
 
 
+class Attends(nn.Module):
+    """Says in what type its attention was computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 24), nn.Linear(8, 1)
+        self.seen: list[torch.dtype] = []
+
+    def forward(self, given: torch.Tensor, mask: Any = None) -> torch.Tensor:
+        query, key, value = self.one(given).chunk(3, -1)
+        made = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        self.seen.append(made.dtype)
+        return self.two(made)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("keys", "dtype"), [(64, torch.float32), (256, torch.bfloat16)])
+def test_attention_over_few_keys_stays_in_float32(keys: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    net = Attends()
+    given, mask = torch.randn(2, keys, 8), torch.randn(keys, keys)
+    expected = net(given, mask)
+    with fixed():
+        made = net(given, mask)
+        assert made.dtype == torch.float32 and net.seen.pop() == dtype
+        made.sum().backward()
+        with torch.no_grad():
+            net(given)
+        assert net.seen.pop() == torch.float32  # evaluation is as it was
+    assert torch.allclose(made, expected, atol=0.05)
+    assert net.one.weight.grad is not None and net.one.weight.grad.dtype == torch.float32
+
+
 def test_models_of_other_types_are_left_alone() -> None:
     net = make().double()
     with fixed():

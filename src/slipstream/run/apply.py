@@ -23,6 +23,7 @@ from slipstream.run.fixes import (
     garbage,
     kept_memory,
     more_workers,
+    native_optimizer,
     native_pictures,
     own_kernels,
     parallel_loading,
@@ -53,6 +54,7 @@ FIXES: tuple[Fix, ...] = (
     saving.FIX,
     more_workers.FIX,  # around what starts them
     uint8_bus.FIX,
+    native_optimizer.FIX,
     fused_optimizer.FIX,
     foreach_optimizer.FIX,  # behind the one that does more
     foreach_loops.FIX,

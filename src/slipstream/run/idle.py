@@ -10,7 +10,7 @@ _IN_OTHERS = f"the processes of {_AHEAD} make the batches"
 # Fixes that say what they did: without a word of theirs there was nothing to do.
 _AT_ONCE = (
     "fast-loader", "shared-lists", "device-prefetch", "contiguous-inputs", "foreach-loops",
-    "foreach-optimizer", "uint8-bus",
+    "foreach-optimizer", "native-optimizer", "uint8-bus",
 )  # fmt: skip
 _AT_ANY_TIME = ("inference-mode", "deferred-values", "async-save")
 

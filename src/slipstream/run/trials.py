@@ -43,7 +43,10 @@ _MOST_RUNS = 3  # of the script as it is, where these differ
 # fault, and after which no numeric fix is tried.
 _EXACT_PATIENCE, _NUMERIC_PATIENCE = (120.0, 8), (300.0, 20)
 _NO_TIME = "which of them it is was not looked for: trials took too long"
-_DOES_MORE = {"foreach-optimizer": "fused-optimizer"}
+_DOES_MORE = {
+    "foreach-optimizer": "fused-optimizer",
+    "native-optimizer": "fused-optimizer",
+}
 _NO_STEP = "no training step was seen, so nothing is applied"
 Say = Callable[[str], None]
 

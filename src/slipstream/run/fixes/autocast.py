@@ -3,13 +3,15 @@
 Calls of models by the script, while they learn, run under torch.autocast; what they return in
 bfloat16 is float32 for the script, which computes its loss as before. Weights, gradients and the
 optimizer stay in float32. Evaluation stays as it is. Scripts that choose a precision themselves are
-left alone.
+left alone. So is attention over few keys on a processor: torch's kernel for its backward pass takes
+up to five times as long in bfloat16 as in float32.
 """
 
 import weakref
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.utils._pytree import tree_leaves
 
 from slipstream.doctor.rules.replayed import compare
@@ -18,6 +20,7 @@ from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.outermost import Outermost, Tries, device_of, map_tensors
 
 NAME = "autocast"
+_FEW_KEYS = 256  # from here on bfloat16 is the faster one
 _PLAIN = (torch.Tensor, int, float, bool, str, bytes, type(None))
 
 
@@ -59,6 +62,8 @@ def apply(situation: Situation) -> Undo:
     patches = Patches()
     patches.replace(torch.amp.GradScaler, "__init__", casts.wrap_scaler)
     patches.replace(torch.autocast, "__enter__", casts.wrap_enter)
+    if not situation.on_device:
+        patches.replace(F, "scaled_dot_product_attention", casts.wrap_attention)
 
     def undo() -> None:
         outermost.undo()
@@ -74,6 +79,7 @@ class _Casts:
         self._is_float: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._own: Any = None  # the context that is being entered
         self._is_on = True
+        self._is_inside = False
 
     def around(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:
         """A call by the script."""
@@ -107,6 +113,16 @@ class _Casts:
 
         return enter
 
+    def wrap_attention(self, original: Any) -> Any:
+        def attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+            if not (self._is_inside and _is_short(query, key)):
+                return original(query, key, value, *args, **kwargs)
+            with torch.autocast("cpu", enabled=False):
+                args, kwargs = map_tensors(_widened, (args, kwargs))
+                return original(query.float(), key.float(), value.float(), *args, **kwargs)
+
+        return attention
+
     def _leave(self) -> None:
         if self._is_on:
             self._is_on = False
@@ -124,10 +140,24 @@ class _Casts:
         self._own = context
         with context:
             self._own = None
-            result = call(*args, **kwargs)
+            was_inside, self._is_inside = self._is_inside, True
+            try:
+                result = call(*args, **kwargs)
+            finally:
+                self._is_inside = was_inside
         if not all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(result)):
             raise TypeError(f"it returns {type(result).__name__}, which may hold bfloat16")
         return map_tensors(_widened, result)
+
+
+def _is_short(query: Any, key: Any) -> bool:
+    return (
+        isinstance(query, torch.Tensor)
+        and query.device.type == "cpu"
+        and torch.is_grad_enabled()
+        and torch.is_autocast_enabled("cpu")
+        and key.shape[-2] < _FEW_KEYS
+    )
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

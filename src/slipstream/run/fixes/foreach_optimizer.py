@@ -12,6 +12,7 @@ import torch
 
 from slipstream.nesterov import adds_to_gradients
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.run.fixes import native_optimizer
 from slipstream.run.optimizers import Switched, is_open, measured_gain, switch
 from slipstream.words import count_of
 
@@ -26,6 +27,8 @@ def applies(situation: Situation) -> tuple[bool, str]:
     found = [entry for entry in situation.capture.optimizers if gives_the_same(entry)]
     if not found:
         return False, "no optimizer that gives the same results in another way"
+    if all(map(native_optimizer.can_be_native, found)) and native_optimizer.applies(situation)[0]:
+        return False, f"{native_optimizer.NAME} does more"
     gain = measured_gain(situation, "foreach")
     if gain is not None and gain <= 1:
         return False, "measured: it is not faster"

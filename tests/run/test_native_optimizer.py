@@ -1,0 +1,287 @@
+"""`native-optimizer`: the same bits in one call, and what is left alone."""
+
+import copy
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from slipstream.doctor.record.loop import _describe_optimizer
+from slipstream.run.fix import Situation
+from slipstream.run.fixes import foreach_optimizer, native_optimizer
+from slipstream.run.updating import arithmetic, group
+from tests.run.loop_kit import same_losses, situation
+
+WAYS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {}),
+    ("SGD", {"weight_decay": 0.01}),
+    ("SGD", {"momentum": 0.9}),
+    ("SGD", {"momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
+    ("SGD", {"momentum": 0.5, "dampening": 0.3}),
+    ("Adam", {}),
+    ("Adam", {"weight_decay": 0.01, "betas": (0.5, 0.999)}),
+    ("Adam", {"betas": (0.2, 0.9), "eps": 1e-3}),
+    ("Adam", {"foreach": True}),
+    ("AdamW", {}),
+    ("AdamW", {"weight_decay": 0.3, "betas": (0.0, 0.95)}),
+]
+SHAPES = ((8, 16), (16,), (33, 7), (1,), (), (5, 3, 3, 3), (300, 257))
+
+
+@pytest.fixture(autouse=True)
+def known() -> Iterator[Situation]:
+    found = situation()
+    undo = native_optimizer.apply(found)
+    yield found
+    undo()
+
+
+def parameters(dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
+    own = torch.Generator().manual_seed(0)
+    return [nn.Parameter(torch.randn(shape, generator=own).to(dtype)) for shape in SHAPES]
+
+
+def train(optimizer: Any, steps: int = 24) -> list[torch.Tensor]:
+    """Some get no gradient at times, some only zeros; the rate changes. All values at the end."""
+    own = torch.Generator().manual_seed(1)
+    ours = [p for g in optimizer.param_groups for p in g["params"]]
+    for step in range(steps):
+        for number, parameter in enumerate(ours):
+            drawn = torch.randn(parameter.shape, generator=own).to(parameter.dtype)
+            parameter.grad = drawn * 10.0 ** (step % 5 - 3) * (number != 1 or step != 4)
+            if number == 2 and step % 3 == 0:
+                parameter.grad = None
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] *= 0.99
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    tensors = [value for value in states if isinstance(value, torch.Tensor)]
+    return [parameter.detach().clone() for parameter in ours] + copy.deepcopy(tensors)
+
+
+def as_written(made: Any, known: Situation) -> list[torch.Tensor]:
+    known.failures[native_optimizer.NAME] = "off"
+    try:
+        return train(made())
+    finally:
+        del known.failures[native_optimizer.NAME]
+
+
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many parameters each native step had."""
+    seen: list[int] = []
+    for name in ("adam", "sgd"):
+        original = getattr(group, name)
+
+        def count(lists: Any, *args: Any, original: Any = original, **how: Any) -> bool:
+            done = bool(original(lists, *args, **how))
+            if done:
+                seen.append(len(lists[0]))
+            return done
+
+        monkeypatch.setattr(group, name, count)
+    return seen
+
+
+@pytest.mark.parametrize(("name", "options"), WAYS)
+def test_the_same_bits(
+    known: Situation, monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, Any]
+) -> None:
+    def made() -> Any:
+        return getattr(torch.optim, name)(parameters(), lr=0.05, **options)
+
+    expected = as_written(made, known)
+    seen = calls(monkeypatch)
+    values = train(made())
+    assert len(seen) >= 20 and known.failures == {}
+    assert len(values) == len(expected)
+    assert all(torch.equal(one, other) for one, other in zip(values, expected, strict=True))
+    assert known.notes == {
+        native_optimizer.NAME: [f"{name.removesuffix('W')}: a group of parameters in one call"]
+    }
+
+
+def test_values_that_are_none_and_without_bounds_stay_what_they_are(known: Situation) -> None:
+    def made() -> Any:
+        return torch.optim.Adam(wild, lr=0.1)
+
+    results = []
+    for is_native in (False, True):
+        wild = [nn.Parameter(torch.tensor([0.0, -0.0, 1e-42, 3e38, float("inf"), 1.0]))]
+        known.failures.clear() if is_native else known.failures.update({native_optimizer.NAME: ""})
+        optimizer = made()
+        for gradient in ([0.0, -0.0, 1e-42, 1e30, 1.0, float("nan")], [1.0] * 6):
+            wild[0].grad = torch.tensor(gradient)
+            optimizer.step()
+        results.append(wild[0].detach())
+    assert torch.equal(results[0].isnan(), results[1].isnan())
+    assert torch.equal(results[0].nan_to_num(7.0), results[1].nan_to_num(7.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("Adam", {"amsgrad": True}), ("Adam", {"maximize": True}), ("Adam", {"fused": True}),
+        ("SGD", {"maximize": True}),
+        ("SGD", {"fused": True}), ("Adam", {"lr": torch.tensor(0.1), "foreach": False}),
+        ("NAdam", {}), ("RMSprop", {}),
+    ],
+)  # fmt: skip
+def test_other_ways_are_torchs(
+    monkeypatch: pytest.MonkeyPatch, name: str, options: dict[str, Any]
+) -> None:
+    seen = calls(monkeypatch)
+    made = [nn.Parameter(torch.ones(3))]
+    optimizer = getattr(torch.optim, name)(made, **{"lr": 0.1, **options})
+    for _ in range(3):
+        made[0].grad = torch.ones(3)
+        optimizer.step()
+    assert seen == []
+
+
+def strange() -> dict[str, list[Any]]:
+    whole = torch.zeros(8)
+    picture = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+    return {
+        "shared": [nn.Parameter(whole[:6]), nn.Parameter(whole[2:])],
+        "channels-last": [nn.Parameter(picture)],
+        "double": [nn.Parameter(torch.ones(3, dtype=torch.float64))],
+        "half": [nn.Parameter(torch.ones(3, dtype=torch.bfloat16))],
+        "strided": [nn.Parameter(torch.ones(6)[::2])],
+        "subclass": [nn.Parameter(torch.ones(3).as_subclass(Own))],
+        "nothing": [nn.Parameter(torch.ones(0))],
+        "large": [nn.Parameter(torch.ones(group.MOST_ELEMENTS + 1))],
+    }
+
+
+class Own(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("kind", list(strange()))
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_other_tensors_are_torchs(known: Situation, name: str, kind: str) -> None:
+    results = []
+    for is_native in (False, True):
+        made = strange()[kind] if kind != "channels-last" else strange_picture()
+        optimizer = getattr(torch.optim, name)(made, lr=0.1, weight_decay=0.1)
+        known.failures.clear() if is_native else known.failures.update({native_optimizer.NAME: ""})
+        for _ in range(2):
+            for parameter in made:
+                parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+        results.append([parameter.detach().clone() for parameter in made])
+    assert known.notes == known.failures == {}
+    assert all(map(torch.equal, *results))
+
+
+def strange_picture() -> list[Any]:
+    torch.manual_seed(3)
+    return strange()["channels-last"]
+
+
+def test_gradients_that_lie_otherwise_are_torchs(
+    known: Situation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = calls(monkeypatch)
+    made = nn.Parameter(torch.ones(4, 4))
+    optimizer = torch.optim.Adam([made], lr=0.1)
+    for gradient in (torch.arange(16.0).view(4, 4).t(), torch.ones(1).expand(4, 4)):
+        made.grad = gradient
+        optimizer.step()
+    assert seen == [] and known.failures == {}
+    made.grad = torch.ones(4, 4)
+    optimizer.step()
+    assert seen == [1, 1]  # a copy first
+
+
+def test_autograd_sees_that_parameters_have_changed(known: Situation) -> None:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(2):
+        loss = (weight * weight).sum()
+        weight.grad = torch.ones(3)
+        before = weight._version
+        optimizer.step()
+        assert weight._version > before
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+        optimizer.zero_grad()
+
+
+def test_arithmetic_that_is_another_is_not_used(
+    known: Situation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the processor's kernels had rounded in a way that was not asked for before."""
+    undo = native_optimizer._Native(known, is_fused=not arithmetic.is_fused())
+    made = nn.Parameter(torch.randn(64, generator=torch.Generator().manual_seed(0)))
+    before = made.detach().clone()
+    lists = ([made], [torch.randn(64)], [torch.randn(64)], [torch.rand(64)], [torch.ones(())])
+    how = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.0}
+    called = []
+    original = import_module("torch.optim.adam").adam
+
+    def adam(*args: Any, **given: Any) -> None:
+        called.append(args[0][0] is made)
+        with torch.no_grad():
+            original(*args, **given)
+
+    monkeypatch.setattr(known, "failures", {})
+    with pytest.warns(UserWarning, match="rounds in another way"):
+        undo.wrap_adam(adam)(*lists[:4], [], lists[4], amsgrad=False, maximize=False, **how)
+    assert called == [False, True]  # on a copy, and as written
+    assert not torch.equal(made.detach(), before)
+
+
+def test_arithmetic_of_this_torch_is_known() -> None:
+    assert arithmetic.is_fused() is not None
+
+
+def test_a_script_learns_the_same(tmp_path: Any) -> None:
+    _, known = same_losses(
+        """
+        import torch
+        from torch import nn
+        model = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 2))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+        for _ in range(20):
+            x = torch.randn(16, 6)
+            loss = nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        """,
+        tmp_path,
+        "native-optimizer",
+    )
+    assert known.notes["native-optimizer"]
+
+
+def seen_of(made: Any, **changes: Any) -> Situation:
+    return situation(optimizers=[{**_describe_optimizer(made), "id": 1, **changes}])
+
+
+def test_where_it_applies() -> None:
+    adam = torch.optim.Adam(parameters())
+    assert native_optimizer.applies(seen_of(adam))[0]
+    assert foreach_optimizer.applies(seen_of(adam)) == (False, "native-optimizer does more")
+    for changes in (
+        {"device": "cuda"}, {"fused": True}, {"elements": 10**7}, {"is_torchs": False},
+        {"types": ["float32", "float64"]}, {"capturable": True}, {"class": "RAdam"},
+    ):  # fmt: skip
+        assert not native_optimizer.applies(seen_of(adam, **changes))[0]
+    large = seen_of(adam, elements=3_000_000)
+    assert foreach_optimizer.applies(large)[0]
+    rms = seen_of(torch.optim.RMSprop(parameters()))
+    assert foreach_optimizer.applies(rms)[0] and not native_optimizer.applies(rms)[0]
+
+
+def test_where_torch_rounds_otherwise_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arithmetic, "is_fused", lambda: None)
+    found = seen_of(torch.optim.Adam(parameters()))
+    assert native_optimizer.applies(found) == (False, "this torch rounds in another way")
+    assert foreach_optimizer.applies(found)[0]
