@@ -75,19 +75,31 @@ def test_the_end_of_a_run_says_all_of_it() -> None:
         "train.py",
         [FixOutcome("zero-grad", "E", "applied", "why"), NUMERIC],
         "8 batches are equal",
-        speed=Speed(50.0, 100.0, 1.8, 2.2), ceiling_per_s=200.0, steps_per_s=99.0,
+        speed=Speed(50.0, 100.0, 1.8, 2.2), ceiling_per_s=200.0, steps_per_s=90.0,
         next="slipstream pack a b", next_why="faster", others=["rank 1: zero-grad undone, why"],
     )  # fmt: skip
     console = Console(record=True, width=120)
     print_outcome(outcome, console)
     said = console.export_text()
     assert "2.00 x as fast (1.80 to 2.20): 50.00 steps/s before, 100.00 after; 1 fix" in said
-    assert "50% of it reached" in said
+    assert "45% of it reached" in said and "passed" not in said
     assert "next     slipstream pack a b" in said
     assert "rank 1: zero-grad undone, why" in said
     outcome.rank = 1
     print_outcome(outcome, console)
     assert console.export_text().count("next") == 0
+
+
+def test_what_was_only_tried_is_not_called_applied() -> None:
+    outcome = Outcome(
+        "train.py", [FixOutcome("zero-grad", "E", "applied", "why")], "8 batches are equal",
+        speed=Speed(50.0, 100.0, 1.8, 2.2), ceiling_per_s=200.0, is_dry=True,
+    )  # fmt: skip
+    console = Console(record=True, width=120)
+    print_outcome(outcome, console)
+    said = console.export_text()
+    assert "1 fix passed." in said and "passed  zero-grad" in said
+    assert "50% of it reached" in said and "applied" not in said
 
 
 def test_fixes_that_are_skipped_for_the_same_reason_share_a_row() -> None:

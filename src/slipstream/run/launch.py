@@ -56,7 +56,9 @@ def run(target: Target, wish: Wish, *, dry: bool = False, say: Say = lambda line
         tried.seconds = time.monotonic() - began
         if dry:
             tried.skip_left()
-            return outcome_of(target, tried, situation)
+            outcome = outcome_of(target, tried, situation)
+            outcome.is_dry = True
+            return outcome
         save_tried(tried, place)
         _start_anew(tried, place)
         return run_for_real(target, place)

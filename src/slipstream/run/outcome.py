@@ -35,7 +35,7 @@ class Outcome:
     itself made `steps`, and `steps_per_s`. `next` is what to type now, and `next_why` what for.
     `situation` is what the fixes were chosen by, `rank` the one that speaks, and `others` what
     other ranks say that went otherwise. Trials took `tried_s`; `missed` are fixes that they had,
-    and not the run.
+    and not the run. `is_dry`: there was none, and what is "applied" is what has passed.
     """
 
     script: str
@@ -55,6 +55,7 @@ class Outcome:
     others: list[str] = field(default_factory=list)
     tried_s: float = 0.0
     missed: list[str] = field(default_factory=list)
+    is_dry: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

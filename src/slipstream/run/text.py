@@ -22,14 +22,15 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     for _ in range(4):
         table.add_column(overflow="fold")
     for state, names, kind, why in _rows(outcome.fixes):
-        table.add_row(state, names, kind, escape(why), style=_STYLES[state])
+        shown = "passed" if state == "applied" and outcome.is_dry else state
+        table.add_row(shown, names, kind, escape(why), style=_STYLES[state])
     console.print(table)
     _print_line("check", outcome.checked, console)
     speed, ceiling = outcome.speed, outcome.ceiling_per_s
     # It is without loading alone: other fixes may lift it.
     reached = max(speed.after if speed else 0.0, outcome.steps_per_s or 0.0)
     if speed and ceiling and reached <= ceiling:
-        share = f"{speed.after / ceiling:.0%} of it reached"
+        share = f"{(outcome.steps_per_s or speed.after) / ceiling:.0%} of it reached"
         _print_line(
             "ceiling", f"{ceiling:.2f} steps/s if batches came at no cost: {share}", console
         )
@@ -79,9 +80,9 @@ def _headline(outcome: Outcome) -> str:
     speed = outcome.speed
     count = sum(fix.state == "applied" for fix in outcome.fixes)
     they = "it brings" if count == 1 else "they bring"
-    fixes = f"{count} fix{'' if count == 1 else 'es'} applied"
+    fixes = f"{count} fix{'' if count == 1 else 'es'} {'passed' if outcome.is_dry else 'applied'}"
     if not count:
-        return "No fix was applied."
+        return f"No fix {'has passed' if outcome.is_dry else 'was applied'}."
     if outcome.missed and speed is not None:
         without = " and ".join(outcome.missed)
         return (
