@@ -1,6 +1,10 @@
 """`native-optimizer`: the same bits in one call, and what is left alone."""
 
 import copy
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -195,6 +199,75 @@ def test_gradients_that_lie_otherwise_are_torchs(
     made.grad = torch.ones(4, 4)
     optimizer.step()
     assert seen == [1, 1]  # a copy first
+
+
+def test_groups_without_gradients_and_rates_that_change(
+    known: Situation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schedule that changes momentum with every step is no reason to look at copies again."""
+
+    def run() -> list[torch.Tensor]:
+        groups = [{"params": parameters()}, {"params": [nn.Parameter(torch.ones(3))], "lr": 1.0}]
+        optimizer = torch.optim.Adam(groups, lr=0.01)
+        own = torch.Generator().manual_seed(5)
+        for step in range(8):
+            for parameter in optimizer.param_groups[0]["params"]:
+                parameter.grad = torch.randn(parameter.shape, generator=own)
+            optimizer.param_groups[0]["betas"] = (0.9 - 0.01 * step, 0.999)
+            optimizer.step()
+        return [p.detach() for p in optimizer.param_groups[0]["params"]]
+
+    known.failures[native_optimizer.NAME] = "off"
+    expected = run()
+    known.failures.clear()
+    seen = calls(monkeypatch)
+    assert all(map(torch.equal, run(), expected)) and known.failures == {}
+    assert seen == [len(SHAPES)] * 9  # a copy in the first step
+
+
+def test_functions_of_torch_are_called_by_name(known: Situation) -> None:
+    made, gradient = torch.ones(3), torch.ones(3)
+    import_module("torch.optim.sgd").sgd(
+        params=[made], d_p_list=[gradient], momentum_buffer_list=[None], weight_decay=0.0,
+        momentum=0.0, lr=0.5, dampening=0.0, nesterov=False, maximize=False,
+    )  # fmt: skip
+    states = {"exp_avgs": [torch.zeros(3)], "exp_avg_sqs": [torch.zeros(3)]}
+    import_module("torch.optim.adam").adam(
+        params=[made], grads=[gradient], **states, max_exp_avg_sqs=[],
+        state_steps=[torch.tensor(0.0)], amsgrad=False, beta1=0.9, beta2=0.999, lr=0.5,
+        weight_decay=0.0, eps=1e-8, maximize=False,
+    )  # fmt: skip
+    assert torch.allclose(made, torch.zeros(3), atol=1e-6) and known.failures == {}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
+def test_a_step_that_is_compiled_is_torchs(known: Situation) -> None:
+    made = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([made], lr=0.5)
+    made.grad = torch.ones(3)
+    torch.compile(optimizer.step, backend="eager")()
+    assert torch.allclose(made, torch.full((3,), 0.5)) and known.notes == known.failures == {}
+
+
+CAPABILITIES = """
+import torch
+from slipstream.run.updating import arithmetic
+print(torch.backends.cpu.get_cpu_capability(), arithmetic.is_fused())
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have one kind")
+@pytest.mark.parametrize(("kind", "is_fused"), [("default", False), ("avx2", True)])
+def test_what_torch_rounds_is_found_out_of_the_torch_at_hand(kind: str, is_fused: bool) -> None:
+    variables = {**os.environ, "ATEN_CPU_CAPABILITY": kind}
+    done = subprocess.run(
+        [sys.executable, "-c", CAPABILITIES], env=variables, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    capability, found = done.stdout.split()
+    if capability.lower() != kind:
+        pytest.skip(f"torch computes with {capability} here")
+    assert found == str(is_fused)
 
 
 def test_autograd_sees_that_parameters_have_changed(known: Situation) -> None:

@@ -4,6 +4,7 @@ Knows no torch, so that a process that only tries a file starts fast. Whoever op
 number of threads; no runtime takes more, or keeps cores busy while it waits unless told to.
 """
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,9 +75,10 @@ class _OnnxRuntime(_Shared):
     def __init__(self, file: Path, wish: Runtime) -> None:
         self._wish = wish
         self._lock = threading.Lock()
-        self._any: Any = _session(str(file), wish, {})
+        any_size = _session(str(file), wish, {})
+        self._any: Run | None = _run_of(any_size)
         self._usual, self._file, self._shapes = self._any, b"", dict[int, tuple[int, ...]]()
-        inputs = self._any.get_inputs()
+        inputs = any_size.get_inputs()
         self._inputs = {each.name: _number(each.name) for each in inputs}
         # Only the batch has no size of its own in a graph.
         sizes = {
@@ -87,24 +89,36 @@ class _OnnxRuntime(_Shared):
         if sizes and wish.batch and weights < _LARGEST_TWICE:
             # Shapes are constants then, and so is what is computed of them.
             self._any, self._file = None, file.read_bytes()
-            self._usual = _session(self._file, wish, sizes)
-            inputs = self._usual.get_inputs()
+            usual = _session(self._file, wish, sizes)
+            self._usual = _run_of(usual)
+            inputs = usual.get_inputs()
             self._shapes = {_number(each.name): tuple(each.shape) for each in inputs}
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         feed = {name: arrays[number] for name, number in self._inputs.items()}
-        session = self._usual
+        run = self._usual
         for number, shape in self._shapes.items():
             if arrays[number].shape != shape:
-                session = self._of_any_size()
-        found: list[Array] = session.run(None, feed)
-        return found
+                run = self._of_any_size()
+        return run(feed, None)
 
-    def _of_any_size(self) -> Any:
+    def _of_any_size(self) -> "Run":
         with self._lock:
             if self._any is None:
-                self._any = _session(self._file, self._wish, {})
+                self._any = _run_of(_session(self._file, self._wish, {}))
         return self._any
+
+
+Run = Callable[[Mapping[str, Array], None], list[Array]]
+
+
+def _run_of(session: Any) -> Run:
+    """Without the looks that ONNX Runtime's own Python takes at names and kinds in every call: they
+    are known here, and a part of a small model's time.
+    """
+    inner = getattr(session, "_sess", None)
+    run = getattr(inner, "run", session.run)
+    return functools.partial(run, [each.name for each in session.get_outputs()])
 
 
 def _session(model: str | bytes, wish: Runtime, sizes: Mapping[str, int]) -> Any:

@@ -76,51 +76,56 @@ class _Native:
         return self._wrap_adams(original, is_decoupled=True)
 
     def _wrap_adams(self, original: Any, *, is_decoupled: bool) -> Any:
+        # Names as torch has them: some call it with these.
         def adam(
-            params: Any, grads: Any, firsts: Any, seconds: Any, largest: Any, steps: Any,
-            *more: Any, **how: Any,
+            params: Any, grads: Any, exp_avgs: Any, exp_avg_sqs: Any, max_exp_avg_sqs: Any,
+            state_steps: Any, *more: Any, **how: Any,
         ) -> Any:  # fmt: skip
-            lists = params, grads, firsts, seconds, steps
+            lists = params, grads, exp_avgs, exp_avg_sqs, state_steps
             decoupled = how.get("decoupled_weight_decay", is_decoupled)
-            if not (
-                not more
-                and _is_usual(how)
-                and not how["amsgrad"]
-                and self._does(
+            if (
+                torch.compiler.is_compiling()
+                or more
+                or not _is_usual(how)
+                or how["amsgrad"]
+                or not self._does(
                     lambda own: self._adam(own, how, is_decoupled=decoupled),
                     lambda own: original(*own[:4], [], own[4], **how),
                     lists,
-                    ("Adam", decoupled, how["weight_decay"] != 0, how["beta1"]),
+                    ("Adam", decoupled, how["weight_decay"] != 0, how["beta1"] > _FROM_OTHER_END),
                 )
             ):
-                original(params, grads, firsts, seconds, largest, steps, *more, **how)
+                original(*lists[:4], max_exp_avg_sqs, state_steps, *more, **how)
 
         return adam
 
     def wrap_sgd(self, original: Any) -> Any:
         """What SGD calls."""
 
-        def sgd(params: Any, grads: Any, firsts: Any, *more: Any, **how: Any) -> Any:
+        def sgd(
+            params: Any, d_p_list: Any, momentum_buffer_list: Any, *more: Any, **how: Any
+        ) -> Any:
             # Momentum begins as the gradient, which torch sees to.
-            lists = params, grads, firsts if how.get("momentum") else ()
-            if not (
-                not more
-                and _is_usual(how)
-                and not how.get("has_sparse_grad")
-                and self._does(
+            lists = params, d_p_list, momentum_buffer_list if how.get("momentum") else ()
+            if (
+                torch.compiler.is_compiling()
+                or more
+                or not _is_usual(how)
+                or how.get("has_sparse_grad")
+                or not self._does(
                     lambda own: self._sgd(own, how),
                     lambda own: original(*own[:2], own[2] or [None] * len(own[0]), **how),
                     lists,
                     ("SGD", how["momentum"] != 0, how["weight_decay"] != 0, how["nesterov"]),
                 )
             ):
-                original(params, grads, firsts, *more, **how)
+                original(params, d_p_list, momentum_buffer_list, *more, **how)
 
         return sgd
 
     def _does(self, native: Step, original: Any, lists: Lists, way: tuple[Any, ...]) -> bool:
         """Whether the step was made here."""
-        if NAME in self._situation.failures or torch.compiler.is_compiling():
+        if NAME in self._situation.failures:
             return False
         try:
             if way in self._proved:
@@ -167,10 +172,13 @@ class _Native:
 
 def _is_usual(how: dict[str, Any]) -> bool:
     """Of what torch's functions can be told."""
-    return not any(how.get(name) for name in _OTHERWISE) and how.get("grad_scale") is None
+    return not any(how.get(name) for name in _OTHERWISE) and all(
+        how.get(name) is None for name in ("grad_scale", "found_inf")
+    )
 
 
 _OTHERWISE = ("fused", "capturable", "differentiable", "has_complex", "maximize")
+_FROM_OTHER_END = 0.5  # torch takes a mean from the nearer end
 
 
 def _are_numbers(rates: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ import torch
 from slipstream import _native
 
 MOST_ELEMENTS = 2_000_000  # one thread works on them; torch takes more where there are more
-_MOST_KNOWN = 16
+_MOST_KNOWN = 256
 
 Tensors = Sequence[torch.Tensor]
 Rates = Mapping[str, float]
@@ -101,6 +101,8 @@ def are_plain(lists: Sequence[Sequence[Any]]) -> bool:
     parameter.
     """
     params, grads, *others = lists
+    if not params:
+        return False  # no gradient came
     counts = [p.numel() for p in params]
     states = [each for each in others if len(each)]
     steps = states.pop() if len(others) > 1 else ()
