@@ -40,11 +40,15 @@ class Adam {
 
     bool lies_apart() const { return slip::lie_apart(group_); }
 
-    void moments(bool fused, double rate, double beta1, double beta2, double epsilon,
+    // False, and nothing done, where a step counts backwards.
+    bool moments(bool fused, double rate, double beta1, double beta2, double epsilon,
                  double weight_decay, bool decoupled) {
+        for (const slip::Updated& one : group_)
+            if (!(*one.step >= 0)) return false;
         rates_ = {fused, rate, beta1, beta2, epsilon, weight_decay, decoupled};
         ReleasedGil released;
         slip::update_moments(group_, rates_);
+        return true;
     }
 
     void values() const {
@@ -57,16 +61,24 @@ class Adam {
     slip::AdamRates rates_{};
 };
 
-bool update_by_sgd(const std::vector<std::size_t>& counts, const Addresses& values,
-                   const Addresses& gradients, const Addresses& firsts, bool fused, double rate,
-                   double momentum, double dampening, double weight_decay, bool nesterov) {
-    const std::vector<slip::Updated> group =
-        group_of(counts, values, gradients, firsts, {}, {}, {});
-    if (!slip::lie_apart(group)) return false;
-    ReleasedGil released;
-    slip::update_by_sgd(group, {fused, rate, momentum, dampening, weight_decay, nesterov});
-    return true;
-}
+// The same under SGD.
+class Sgd {
+  public:
+    Sgd(const std::vector<std::size_t>& counts, const Addresses& values, const Addresses& gradients,
+        const Addresses& firsts)
+        : group_(group_of(counts, values, gradients, firsts, {}, {}, {})) {}
+
+    bool lies_apart() const { return slip::lie_apart(group_); }
+
+    void step(bool fused, double rate, double momentum, double dampening, double weight_decay,
+              bool nesterov) const {
+        ReleasedGil released;
+        slip::update_by_sgd(group_, {fused, rate, momentum, dampening, weight_decay, nesterov});
+    }
+
+  private:
+    std::vector<slip::Updated> group_;
+};
 
 }  // namespace
 
@@ -78,9 +90,15 @@ void bind_update(nb::module_& m) {
         .def("lies_apart", &Adam::lies_apart, "Whether nothing is there twice.")
         .def("moments", &Adam::moments, "fused"_a, "rate"_a, "beta1"_a, "beta2"_a, "epsilon"_a,
              "weight_decay"_a, "decoupled"_a,
-             "Decay, both means, and the squares' mean into the roots, whose roots come next.")
+             "Decay, both means, and the squares' mean into the roots, whose roots come next. "
+             "False, and "
+             "nothing done, where a step counts backwards.")
         .def("values", &Adam::values, "With the roots: the parameters, and their steps.");
-    m.def("update_by_sgd", &update_by_sgd, "counts"_a, "values"_a, "gradients"_a, "firsts"_a,
-          "fused"_a, "rate"_a, "momentum"_a, "dampening"_a, "weight_decay"_a, "nesterov"_a,
-          "A step of SGD for float32 memory at these addresses; false, and none, if some overlap.");
+    nb::class_<Sgd>(m, "Sgd", "A step of SGD for float32 memory at these addresses.")
+        .def(nb::init<const std::vector<std::size_t>&, const Addresses&, const Addresses&,
+                      const Addresses&>(),
+             "counts"_a, "values"_a, "gradients"_a, "firsts"_a)
+        .def("lies_apart", &Sgd::lies_apart, "Whether nothing is there twice.")
+        .def("step", &Sgd::step, "fused"_a, "rate"_a, "momentum"_a, "dampening"_a, "weight_decay"_a,
+             "nesterov"_a, "All of it.");
 }

@@ -22,6 +22,7 @@ inline float multiply_add(float a, float b, float c) {
 struct MomentFactors {
     float weight;  // of the gradient in the mean; torch starts from the nearer end
     float beta2, rest2, keep, weight_decay;
+    bool is_coupled;  // a decay may be too small for a float, and count for infinities
 };
 
 template <bool is_fused, bool is_near, bool is_coupled>
@@ -50,7 +51,7 @@ void update_moments_of(const Updated& one, const MomentFactors& by) {
 
 template <bool is_fused>
 void update_moments_as(const std::vector<Updated>& group, const MomentFactors& by) {
-    const bool is_near = std::fabs(by.weight) < 0.5f, is_coupled = by.weight_decay != 0.0f;
+    const bool is_near = std::fabs(by.weight) < 0.5f, is_coupled = by.is_coupled;
     for (const Updated& one : group) {
         if (is_near && is_coupled) update_moments_of<is_fused, true, true>(one, by);
         if (is_near && !is_coupled) update_moments_of<is_fused, true, false>(one, by);
@@ -61,6 +62,7 @@ void update_moments_as(const std::vector<Updated>& group, const MomentFactors& b
 
 struct SgdFactors {
     float back, momentum, rest, weight_decay;
+    bool decays;
 };
 
 template <bool is_fused>
@@ -68,7 +70,7 @@ void update_by_sgd_as(const Updated& one, const SgdFactors& by, bool is_nesterov
     float* __restrict value = one.value;
     const float* __restrict gradient = one.gradient;
     float* __restrict first = one.first;
-    const bool decays = by.weight_decay != 0.0f;
+    const bool decays = by.decays;
     if (first == nullptr) {
         for (std::size_t i = 0; i < one.count; ++i) {
             float slope = gradient[i];
@@ -93,11 +95,9 @@ void update_moments(const std::vector<Updated>& group, const AdamRates& rates) {
     const bool decays = rates.weight_decay != 0.0;
     const double keep = decays && rates.is_decoupled ? 1.0 - rates.rate * rates.weight_decay : 1.0;
     const MomentFactors by{
-        static_cast<float>(1.0 - rates.beta1),
-        static_cast<float>(rates.beta2),
-        static_cast<float>(1.0 - rates.beta2),
-        static_cast<float>(keep),
-        rates.is_decoupled ? 0.0f : static_cast<float>(rates.weight_decay),
+        static_cast<float>(1.0 - rates.beta1),  static_cast<float>(rates.beta2),
+        static_cast<float>(1.0 - rates.beta2),  static_cast<float>(keep),
+        static_cast<float>(rates.weight_decay), decays && !rates.is_decoupled,
     };
     if (rates.is_fused) {
         update_moments_as<true>(group, by);
@@ -129,6 +129,7 @@ void update_by_sgd(const std::vector<Updated>& group, const SgdRates& rates) {
         static_cast<float>(rates.momentum),
         static_cast<float>(1.0 - rates.dampening),
         static_cast<float>(rates.weight_decay),
+        rates.weight_decay != 0.0,
     };
     for (const Updated& one : group) {
         if (rates.is_fused) {

@@ -185,15 +185,21 @@ class Adam:
     def lies_apart(self) -> bool:
         """Whether nothing is there twice."""
 
-    def moments(self, fused: bool, rate: float, beta1: float, beta2: float, epsilon: float, weight_decay: float, decoupled: bool) -> None:
+    def moments(self, fused: bool, rate: float, beta1: float, beta2: float, epsilon: float, weight_decay: float, decoupled: bool) -> bool:
         """
-        Decay, both means, and the squares' mean into the roots, whose roots come next.
+        Decay, both means, and the squares' mean into the roots, whose roots come next. False, and nothing done, where a step counts backwards.
         """
 
     def values(self) -> None:
         """With the roots: the parameters, and their steps."""
 
-def update_by_sgd(counts: Sequence[int], values: Sequence[int], gradients: Sequence[int], firsts: Sequence[int], fused: bool, rate: float, momentum: float, dampening: float, weight_decay: float, nesterov: bool) -> bool:
-    """
-    A step of SGD for float32 memory at these addresses; false, and none, if some overlap.
-    """
+class Sgd:
+    """A step of SGD for float32 memory at these addresses."""
+
+    def __init__(self, counts: Sequence[int], values: Sequence[int], gradients: Sequence[int], firsts: Sequence[int]) -> None: ...
+
+    def lies_apart(self) -> bool:
+        """Whether nothing is there twice."""
+
+    def step(self, fused: bool, rate: float, momentum: float, dampening: float, weight_decay: float, nesterov: bool) -> None:
+        """All of it."""

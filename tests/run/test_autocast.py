@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from slipstream.run.fix import Situation
 from slipstream.run.fixes import autocast
@@ -127,6 +128,61 @@ def test_attention_over_few_keys_stays_in_float32(keys: int, dtype: torch.dtype)
         assert net.seen.pop() == torch.float32  # evaluation is as it was
     assert torch.allclose(made, expected, atol=0.05)
     assert net.one.weight.grad is not None and net.one.weight.grad.dtype == torch.float32
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, given: torch.Tensor) -> Any:
+        return self.head(checkpoint(self.layer, given, use_reentrant=False))
+
+
+def test_attention_in_a_checkpoint_is_made_again_as_it_was() -> None:
+    net = Checkpointed()
+    with fixed():
+        net(torch.randn(2, 10, 16)).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+class Double(Attends):
+    def forward(self, given: torch.Tensor, mask: Any = None) -> torch.Tensor:
+        query = self.one(given).double()
+        self.seen.append(nn.functional.scaled_dot_product_attention(query, query, query).dtype)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            query = self.one(given)
+            self.seen.append(nn.functional.scaled_dot_product_attention(query, query, query).dtype)
+        return self.two(query[..., :8])  # type: ignore[no-any-return]
+
+
+def test_attention_of_other_types_and_in_precisions_of_the_script_is_torchs() -> None:
+    net = Double()
+    with fixed() as found:
+        net(torch.randn(2, 10, 8))
+        assert net.seen == [torch.float64, torch.bfloat16]
+        assert found.failures == {}
+
+
+def test_torchs_attention_is_replaced_in_calls_alone() -> None:
+    before = nn.functional.scaled_dot_product_attention
+    with fixed():
+        train(make(), 1)
+        assert nn.functional.scaled_dot_product_attention is before
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
+def test_models_with_attention_are_compiled_once() -> None:
+    net = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    torch._dynamo.reset()
+    made = torch.compile(net, backend="eager")
+    seen = []
+    with fixed():
+        for _ in range(3):
+            made(torch.randn(2, 10, 16)).sum().backward()
+            seen.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert seen[0] == seen[-1]
 
 
 def test_models_of_other_types_are_left_alone() -> None:

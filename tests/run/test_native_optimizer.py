@@ -270,6 +270,195 @@ def test_what_torch_rounds_is_found_out_of_the_torch_at_hand(kind: str, is_fused
     assert found == str(is_fused)
 
 
+def both_ways(known: Situation, script: Any) -> list[torch.Tensor]:
+    """What it gives with the fix, which is what it gives without."""
+    known.failures[native_optimizer.NAME] = "off"
+    expected = script()
+    known.failures.clear()
+    found = script()
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other), (one, other)
+    assert known.failures == {}
+    return list(found)
+
+
+def test_gradients_without_memory_are_torchs(known: Situation) -> None:
+    def script() -> list[torch.Tensor]:
+        made = nn.Parameter(torch.linspace(-1, 1, 5))
+        optimizer = torch.optim.Adam([made], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            torch.sgn(made).sum().backward()
+            assert made.grad is not None and made.grad._is_zerotensor()
+            optimizer.step()
+        return [made.detach()]
+
+    both_ways(known, script)
+
+
+def test_steps_that_autograd_records_are_torchs(known: Situation) -> None:
+    def script() -> list[torch.Tensor]:
+        weight = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+        fast = weight.clone()
+        optimizer = torch.optim.SGD([fast], lr=0.1, differentiable=True)
+        (fast.grad,) = torch.autograd.grad((weight**3).sum(), weight, create_graph=True)
+        optimizer.step()
+        return list(torch.autograd.grad((fast**2).sum(), weight))
+
+    both_ways(known, script)
+
+
+def test_a_step_in_inference_mode_between_others(known: Situation) -> None:
+    def script() -> list[torch.Tensor]:
+        made = [nn.Parameter(torch.linspace(-1, 1, count)) for count in (3, 5)]
+        optimizer = torch.optim.Adam(made, lr=0.1)
+
+        def step(which: tuple[int, ...]) -> None:
+            for number, parameter in enumerate(made):
+                given = torch.linspace(1, 2, parameter.numel())
+                parameter.grad = given if number in which else None
+            optimizer.step()
+
+        step((0, 1))
+        step((0, 1))
+        made[1].grad, made[0].grad = None, torch.ones(3)
+        with torch.inference_mode():
+            optimizer.step()
+        step((0,))
+        step((0,))
+        return [parameter.detach() for parameter in made]
+
+    both_ways(known, script)
+
+
+class Stop(Exception):
+    """Of a script's own."""
+
+
+def test_exceptions_of_the_script_in_a_step_pass(known: Situation) -> None:
+    made = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([made], lr=0.1)
+
+    def stops() -> bool:
+        raise Stop
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(group, "is_bare", stops)
+        made.grad = torch.ones(3)
+        optimizer.step()
+    assert known.failures == {} and torch.equal(made.detach(), torch.ones(3))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_what_lists_of_tensors_do_to_gradients_they_do(known: Situation, decay: float) -> None:
+    """With Nesterov's momentum torch adds to gradients then, where nothing decays."""
+
+    def script() -> list[torch.Tensor]:
+        results = []
+        for foreach in (False, True):
+            made = nn.Parameter(torch.ones(5))
+            optimizer = torch.optim.SGD(
+                [made], lr=0.01, momentum=0.9, nesterov=True, foreach=foreach, weight_decay=decay
+            )
+            for _ in range(4):  # gradients add up
+                made.square().sum().backward()
+                optimizer.step()
+            assert made.grad is not None
+            results += [made.detach(), made.grad]
+        return results
+
+    both_ways(known, script)
+
+
+def test_lists_of_other_parameters_take_no_memory_of_their_own(known: Situation) -> None:
+    made = [nn.Parameter(torch.ones(100 + number)) for number in range(20)]
+    optimizer = torch.optim.Adam(made, lr=0.1)
+    native = native_optimizer._Native(known, is_fused=True)
+    for step in range(2, 20):
+        lists = [[torch.ones(p.shape) for p in made[:step]] for _ in range(4)]
+        native._scratch.native([*lists, [torch.ones(()) for _ in made[:step]]])
+    assert len(native._scratch.roots) == sum(p.numel() for p in made[:19])
+    assert optimizer.state == {}
+
+
+def negative() -> list[Any]:
+    return [nn.Parameter(torch._neg_view(torch.ones(4)))]
+
+
+def transposed(optimizer: Any) -> None:
+    for state in optimizer.state.values():
+        state["exp_avg"] = state["exp_avg"].t().contiguous()
+
+
+def test_negative_views_and_states_of_another_shape_are_torchs(known: Situation) -> None:
+    def script() -> list[torch.Tensor]:
+        made = negative()
+        optimizer = torch.optim.SGD(made, lr=0.1)
+        for _ in range(3):
+            made[0].grad = torch.ones(4)
+            optimizer.step()
+        return [made[0].detach().clone()]
+
+    both_ways(known, script)
+    made = nn.Parameter(torch.ones(3, 2))
+    optimizer = torch.optim.Adam([made], lr=0.1)
+    for _ in range(2):
+        made.grad = torch.ones(3, 2)
+        optimizer.step()
+    transposed(optimizer)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"betas": (1.0, 0.999)}, ZeroDivisionError), ({"lr": 1e39}, RuntimeError),
+        ({"lr": "0.1"}, Exception),
+    ],
+)  # fmt: skip
+def test_torchs_errors_are_torchs(known: Situation, changes: Any, error: Any) -> None:
+    made = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([made], lr=0.1)
+    made.grad = torch.ones(3)
+    optimizer.step()
+    optimizer.param_groups[0].update(changes)
+    with pytest.raises(error):
+        optimizer.step()
+    assert known.failures == {}
+
+
+def test_calls_that_torch_refuses_it_refuses(known: Situation) -> None:
+    with torch.no_grad():
+        with pytest.raises(TypeError, match="momentum"):
+            import_module("torch.optim.sgd").sgd([torch.ones(1)], [torch.ones(1)], [None], lr=1.0)
+        with pytest.raises(TypeError, match="amsgrad"):
+            import_module("torch.optim.adam").adam([], [], [], [], [], [], lr=1.0)
+        made = torch.ones(2)
+        import_module("torch.optim.sgd").sgd(
+            (each for each in [made]), [torch.ones(2)], [None], foreach=False, weight_decay=0.0,
+            momentum=0.0, lr=0.5, dampening=0.0, nesterov=False, maximize=False,
+        )  # fmt: skip
+    assert torch.equal(made, torch.full((2,), 0.5)) and known.failures == {}
+
+
+def test_under_transforms_of_functions_it_is_torchs(known: Situation) -> None:
+    step = import_module("torch.optim.sgd").sgd
+
+    def change(value: torch.Tensor) -> torch.Tensor:
+        made = value.clone()
+        with torch.no_grad():
+            step(
+                [made], [torch.ones_like(made)], [None], weight_decay=0.0, momentum=0.0, lr=0.5,
+                dampening=0.0, nesterov=False, maximize=False, foreach=False,
+            )  # fmt: skip
+        return made
+
+    assert torch.equal(torch.func.vmap(change)(torch.ones(2, 3)), torch.full((2, 3), 0.5))
+    assert known.failures == known.notes == {}
+
+
 def test_autograd_sees_that_parameters_have_changed(known: Situation) -> None:
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -298,11 +487,10 @@ def test_arithmetic_that_is_another_is_not_used(
 
     def adam(*args: Any, **given: Any) -> None:
         called.append(args[0][0] is made)
-        with torch.no_grad():
-            original(*args, **given)
+        original(*args, **given)
 
     monkeypatch.setattr(known, "failures", {})
-    with pytest.warns(UserWarning, match="rounds in another way"):
+    with pytest.warns(UserWarning, match="rounds in another way"), torch.no_grad():
         undo.wrap_adam(adam)(*lists[:4], [], lists[4], amsgrad=False, maximize=False, **how)
     assert called == [False, True]  # on a copy, and as written
     assert not torch.equal(made.detach(), before)

@@ -8,6 +8,8 @@ up to five times as long in bfloat16 as in float32.
 """
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -62,8 +64,6 @@ def apply(situation: Situation) -> Undo:
     patches = Patches()
     patches.replace(torch.amp.GradScaler, "__init__", casts.wrap_scaler)
     patches.replace(torch.autocast, "__enter__", casts.wrap_enter)
-    if not situation.on_device:
-        patches.replace(F, "scaled_dot_product_attention", casts.wrap_attention)
 
     def undo() -> None:
         outermost.undo()
@@ -79,7 +79,7 @@ class _Casts:
         self._is_float: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._own: Any = None  # the context that is being entered
         self._is_on = True
-        self._is_inside = False
+        self._attention = self._make_attention(F.scaled_dot_product_attention)
 
     def around(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:
         """A call by the script."""
@@ -113,16 +113,6 @@ class _Casts:
 
         return enter
 
-    def wrap_attention(self, original: Any) -> Any:
-        def attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-            if not (self._is_inside and _is_short(query, key)):
-                return original(query, key, value, *args, **kwargs)
-            with torch.autocast("cpu", enabled=False):
-                args, kwargs = map_tensors(_widened, (args, kwargs))
-                return original(query.float(), key.float(), value.float(), *args, **kwargs)
-
-        return attention
-
     def _leave(self) -> None:
         if self._is_on:
             self._is_on = False
@@ -140,24 +130,55 @@ class _Casts:
         self._own = context
         with context:
             self._own = None
-            was_inside, self._is_inside = self._is_inside, True
-            try:
+            with self._short_attention_in_float32(kind):
                 result = call(*args, **kwargs)
-            finally:
-                self._is_inside = was_inside
         if not all(isinstance(leaf, _PLAIN) for leaf in tree_leaves(result)):
             raise TypeError(f"it returns {type(result).__name__}, which may hold bfloat16")
         return map_tensors(_widened, result)
 
+    @contextmanager
+    def _short_attention_in_float32(self, kind: str) -> Iterator[None]:
+        """In these calls alone: others may ask for torch's own function."""
+        before = F.scaled_dot_product_attention
+        if kind == "cpu":
+            F.scaled_dot_product_attention = self._attention
+        try:
+            yield
+        finally:
+            F.scaled_dot_product_attention = before
 
-def _is_short(query: Any, key: Any) -> bool:
+    def _make_attention(self, original: Any) -> Any:
+        def attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+            if (
+                not (self._is_on and torch.is_autocast_enabled("cpu"))
+                or not _are_short(query, key, value)
+                or _is_made_again()
+            ):
+                return original(query, key, value, *args, **kwargs)
+            with torch.autocast("cpu", enabled=False):
+                args, kwargs = map_tensors(_widened, (args, kwargs))
+                return original(query.float(), key.float(), value.float(), *args, **kwargs)
+
+        return attention
+
+
+_FLOATS = (torch.float32, torch.bfloat16)
+
+
+def _are_short(*given: Any) -> bool:
     return (
-        isinstance(query, torch.Tensor)
-        and query.device.type == "cpu"
-        and torch.is_grad_enabled()
-        and torch.is_autocast_enabled("cpu")
-        and key.shape[-2] < _FEW_KEYS
+        all(isinstance(one, torch.Tensor) and one.dtype in _FLOATS for one in given)
+        and not any(one.is_nested for one in given)
+        and given[1].is_cpu
+        and given[1].shape[-2] < _FEW_KEYS
     )
+
+
+def _is_made_again() -> bool:
+    """By a checkpoint, in the backward pass, where it would be in bfloat16."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

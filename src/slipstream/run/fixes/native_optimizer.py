@@ -57,8 +57,12 @@ def apply(situation: Situation) -> Undo:
     return patches.undo
 
 
-Lists = tuple[Sequence[Any], ...]
-Step = Callable[[Lists], bool]  # false: nothing was done
+Lists = tuple[Any, ...]
+Step = Callable[[Lists, Any], bool]  # of a native group
+Rates = dict[str, Any]
+# What tensors and numbers may raise when they are looked at. Others are the script's own, such as
+# those of its signals, and pass.
+_SURPRISES = (RuntimeError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
 class _Native:
@@ -83,18 +87,21 @@ class _Native:
         ) -> Any:  # fmt: skip
             lists = params, grads, exp_avgs, exp_avg_sqs, state_steps
             decoupled = how.get("decoupled_weight_decay", is_decoupled)
-            if (
-                torch.compiler.is_compiling()
-                or more
-                or not _is_usual(how)
-                or how["amsgrad"]
-                or not self._does(
-                    lambda own: self._adam(own, how, is_decoupled=decoupled),
-                    lambda own: original(*own[:4], [], own[4], **how),
-                    lists,
-                    ("Adam", decoupled, how["weight_decay"] != 0, how["beta1"] > _FROM_OTHER_END),
-                )
-            ):
+            done = False
+            if not more and _is_usual(how, group.ADAM) and not how.get("amsgrad"):
+                rates = {name: how[name] for name in group.ADAM}
+
+                def step(own: Lists, native: Any) -> bool:
+                    return group.adam(
+                        own, native, self._scratch, rates, is_fused=self._is_fused,
+                        is_decoupled=decoupled,
+                    )  # fmt: skip
+
+                done = self._does(
+                    step, lambda own: original(*own[:4], [], own[4], **how), lists, rates,
+                    ("Adam", decoupled, rates["weight_decay"] != 0, _is_far(rates["beta1"])),
+                )  # fmt: skip
+            if not done:
                 original(*lists[:4], max_exp_avg_sqs, state_steps, *more, **how)
 
         return adam
@@ -105,85 +112,84 @@ class _Native:
         def sgd(
             params: Any, d_p_list: Any, momentum_buffer_list: Any, *more: Any, **how: Any
         ) -> Any:
-            # Momentum begins as the gradient, which torch sees to.
-            lists = params, d_p_list, momentum_buffer_list if how.get("momentum") else ()
+            done = False
             if (
-                torch.compiler.is_compiling()
-                or more
-                or not _is_usual(how)
-                or how.get("has_sparse_grad")
-                or not self._does(
-                    lambda own: self._sgd(own, how),
-                    lambda own: original(*own[:2], own[2] or [None] * len(own[0]), **how),
-                    lists,
-                    ("SGD", how["momentum"] != 0, how["weight_decay"] != 0, how["nesterov"]),
-                )
+                not more
+                and _is_usual(how, (*group.SGD, "nesterov"))
+                and not how.get("has_sparse_grad")
+                and not _adds_to_gradients(how)
             ):
+                rates = {name: how[name] for name in group.SGD}
+                # Momentum begins as the gradient, which torch sees to.
+                lists = params, d_p_list, momentum_buffer_list if rates["momentum"] else ()
+
+                def step(own: Lists, native: Any) -> bool:
+                    return group.sgd(
+                        own, native, rates, is_fused=self._is_fused, is_nesterov=how["nesterov"]
+                    )
+
+                done = self._does(
+                    step, lambda own: original(*own[:2], own[2] or [None] * len(own[0]), **how),
+                    lists, rates,
+                    ("SGD", rates["momentum"] != 0, rates["weight_decay"] != 0, how["nesterov"]),
+                )  # fmt: skip
+            if not done:
                 original(params, d_p_list, momentum_buffer_list, *more, **how)
 
         return sgd
 
-    def _does(self, native: Step, original: Any, lists: Lists, way: tuple[Any, ...]) -> bool:
+    def _does(
+        self, step: Step, original: Any, lists: Lists, rates: Rates, way: tuple[Any, ...]
+    ) -> bool:
         """Whether the step was made here."""
         if NAME in self._situation.failures:
             return False
         try:
-            if way in self._proved:
-                return native(lists)
-            return self._prove(native, original, lists, way)
-        except Exception as error:
+            if not (group.is_bare() and group.are_usual(rates) and group.are_plain(lists)):
+                return False
+            native = self._scratch.native(lists)
+            if native is None or (
+                way not in self._proved and not self._prove(step, original, lists, way)
+            ):
+                return False
+        except _SURPRISES as error:
             self._situation.give_up(NAME, error)
             return False
+        return step(lists, native)
 
-    def _prove(self, native: Step, original: Any, lists: Lists, way: tuple[Any, ...]) -> bool:
-        """The first step of its kind, on copies at first."""
-        if not group.are_plain(lists):
-            return False
+    def _prove(self, step: Step, original: Any, lists: Lists, way: tuple[Any, ...]) -> bool:
+        """The first step of its kind, on copies."""
         ours, theirs = (_copies(lists) for _ in range(2))
-        if not native(ours):
+        if not step(ours, self._scratch.native(ours)):
             return False
         original(theirs)
         if not all(map(_are_equal, ours, theirs)):
             raise ArithmeticError(f"{way[0]} of this torch rounds in another way")
-        if not native(lists):  # they share memory, which their copies do not
-            return False
         self._proved.add(way)
         self._situation.note(NAME, f"{way[0]}: a group of parameters in one call")
         return True
 
-    def _adam(self, lists: Lists, how: dict[str, Any], *, is_decoupled: bool) -> bool:
-        rates = {name: how[name] for name in group.ADAM}
-        return (
-            _are_numbers(rates)
-            and group.are_plain(lists)
-            and group.adam(
-                lists, self._scratch, rates, is_fused=self._is_fused, is_decoupled=is_decoupled
-            )
-        )
 
-    def _sgd(self, lists: Lists, how: dict[str, Any]) -> bool:
-        rates = {name: how[name] for name in group.SGD}
-        return (
-            _are_numbers(rates)
-            and group.are_plain(lists)
-            and group.sgd(lists, rates, is_fused=self._is_fused, is_nesterov=how["nesterov"])
-        )
-
-
-def _is_usual(how: dict[str, Any]) -> bool:
-    """Of what torch's functions can be told."""
-    return not any(how.get(name) for name in _OTHERWISE) and all(
-        how.get(name) is None for name in ("grad_scale", "found_inf")
+def _is_usual(how: dict[str, Any], names: Sequence[str]) -> bool:
+    """Of what torch's functions can be told; with all `names`."""
+    return (
+        not any(how.get(name) for name in _OTHERWISE)
+        and all(how.get(name) is None for name in ("grad_scale", "found_inf"))
+        and all(name in how for name in names)
     )
 
 
 _OTHERWISE = ("fused", "capturable", "differentiable", "has_complex", "maximize")
-_FROM_OTHER_END = 0.5  # torch takes a mean from the nearer end
 
 
-def _are_numbers(rates: dict[str, Any]) -> bool:
-    """Not tensors, which torch allows as well."""
-    return all(isinstance(rate, (int, float)) for rate in rates.values())
+def _adds_to_gradients(how: dict[str, Any]) -> bool:
+    """As lists of tensors do with Nesterov's momentum where nothing decays."""
+    return bool(how.get("foreach") and how["nesterov"] and how["weight_decay"] == 0)
+
+
+def _is_far(beta1: Any) -> bool:
+    """Whether torch takes the mean from the gradient's end, which is the nearer one."""
+    return isinstance(beta1, (int, float)) and beta1 <= 0.5
 
 
 def _copies(lists: Lists) -> Lists:

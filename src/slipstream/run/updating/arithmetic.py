@@ -50,8 +50,9 @@ def _adam_is_equal(
             differentiable=False, decoupled_weight_decay=is_decoupled, **rates,
         )  # fmt: skip
         values, *states = ours
+        lists = values, grads, *states
         group.adam(
-            (values, grads, *states), scratch, rates, is_fused=way, is_decoupled=is_decoupled
+            lists, scratch.native(lists), scratch, rates, is_fused=way, is_decoupled=is_decoupled
         )
     return _are_equal(theirs, ours)
 
@@ -69,8 +70,9 @@ def _sgd_is_equal(
             theirs[0], grads, theirs[1] or none, None, None, nesterov=is_nesterov,
             maximize=False, has_sparse_grad=False, **rates,
         )  # fmt: skip
-        values, firsts = ours
-        group.sgd((values, grads, firsts), rates, is_fused=way, is_nesterov=is_nesterov)
+        lists = ours[0], grads, ours[1]
+        native = group.Scratch().native(lists)
+        group.sgd(lists, native, rates, is_fused=way, is_nesterov=is_nesterov)
     return _are_equal(theirs, ours)
 
 

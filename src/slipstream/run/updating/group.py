@@ -9,112 +9,138 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from slipstream import _native
 
 MOST_ELEMENTS = 2_000_000  # one thread works on them; torch takes more where there are more
-_MOST_KNOWN = 256
+_MOST_PLACES = 100_000
+# Beyond, torch may say that a number is too large for a float.
+_LARGEST_RATE = 1e20
 
 Tensors = Sequence[torch.Tensor]
+Lists = Sequence[Tensors]
 Rates = Mapping[str, float]
 ADAM = ("lr", "beta1", "beta2", "eps", "weight_decay")
 SGD = ("lr", "momentum", "dampening", "weight_decay")
 
 
 class Scratch(threading.local):
-    """Of each thread: memory that holds nothing between steps, and where the tensors of a group lay
-    in the last one, as most lie there again.
+    """Of each thread: memory that holds nothing between steps, and where the tensors of groups lay
+    in the last ones, as most lie there again.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], _Group] = {}
+        self.roots = torch.empty(0, dtype=torch.float32, device="cpu")
+        self._known: dict[tuple[int, ...], tuple[list[int], Any]] = {}
+        self._places = 0
 
-    def group(self, counts: list[int]) -> "_Group":
-        """For parameters of these sizes."""
-        key = tuple(counts)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            found = self._known[key] = _Group(counts)
-        return found
-
-
-class _Group:
-    def __init__(self, counts: list[int]) -> None:
-        self._counts = counts
-        self._places: list[int] = []
-        self._native: _native.Adam | None = None
-        # Side by side, so that their roots are one call.
-        self.roots = torch.empty(sum(counts), dtype=torch.float32, device="cpu")
-        ends = itertools.accumulate(counts, initial=0)
-        self._roots = [self.roots.data_ptr() + 4 * end for end in ends][:-1]
-
-    def at(self, lists: Sequence[Tensors]) -> "_native.Adam | None":
-        """None where they share memory."""
+    def native(self, lists: Lists) -> Any:
+        """A native group of these: parameters, gradients, and momentum (SGD) or both means and
+        counts of steps (Adam). None where they share memory, or have none.
+        """
         places = [tensor.data_ptr() for tensors in lists for tensor in tensors]
-        if places == self._places:
-            return self._native
-        each = len(self._counts)
-        parts = [places[first : first + each] for first in range(0, len(places), each)]
+        counts = [tensor.numel() for tensor in lists[0]]
+        key = (len(lists), *counts)
+        before = self._known.get(key)
+        if before is not None and before[0] == places:
+            return before[1]
+        made = self._make(lists, counts, places)
+        if self._places > _MOST_PLACES:
+            self._known.clear()
+            self._places = 0
+        self._known[key] = places, made
+        self._places += len(places)
+        return made
+
+    def _make(self, lists: Lists, counts: list[int], places: list[int]) -> Any:
+        if 0 in places:
+            return None
+        ends = itertools.accumulate(map(len, lists), initial=0)
+        parts = [places[first:end] for first, end in itertools.pairwise(ends)]
+        made = _native.Sgd(counts, *parts) if len(lists) == _SGDS else self._adam(counts, parts)
+        return made if made.lies_apart() else None
+
+    def _adam(self, counts: list[int], parts: list[list[int]]) -> _native.Adam:
+        if len(self.roots) < sum(counts):
+            self._known.clear()  # they point to what was there before
+            self.roots = torch.empty(sum(counts), dtype=torch.float32, device="cpu")
+        # Side by side, so that their roots are one call.
+        ends = itertools.accumulate(counts, initial=0)
+        roots = [self.roots.data_ptr() + 4 * end for end in ends][:-1]
         values, gradients, firsts, seconds, steps = parts
-        made = _native.Adam(
-            self._counts, values, gradients, firsts, seconds, self._roots, steps
-        )  # fmt: skip
-        self._places, self._native = places, made if made.lies_apart() else None
-        return self._native
+        return _native.Adam(counts, values, gradients, firsts, seconds, roots, steps)
+
+
+_SGDS = 3
 
 
 def adam(
-    lists: Sequence[Tensors], scratch: Scratch, rates: Rates, *, is_fused: bool, is_decoupled: bool
-) -> bool:
-    """One step with `rates` as torch names them; `lists` are parameters, gradients, both means and
-    counts of steps. False, and nothing done, where tensors share memory.
+    lists: Lists, native: _native.Adam, scratch: Scratch, rates: Rates, *, is_fused: bool,
+    is_decoupled: bool,
+) -> bool:  # fmt: skip
+    """One step with `rates` as torch names them. False, and nothing done, where a count of steps is
+    not one. Nothing fails here: what is half done can not be left to torch.
     """
     params, _, firsts, seconds, steps = lists
-    group = scratch.group([p.numel() for p in params])
-    native = group.at(lists)
-    if native is None:
-        return False
-    torch.autograd.graph.increment_version([*params, *firsts, *seconds, *steps])
     lr, beta1, beta2, eps, weight_decay = (rates[name] for name in ADAM)
-    native.moments(is_fused, lr, beta1, beta2, eps, weight_decay, is_decoupled)
-    group.roots.sqrt_()
+    roots = scratch.roots[: sum(parameter.numel() for parameter in params)]
+    torch.autograd.graph.increment_version([*params, *firsts, *seconds, *steps])
+    if not native.moments(is_fused, lr, beta1, beta2, eps, weight_decay, is_decoupled):
+        return False
+    roots.sqrt_()
     native.values()
     return True
 
 
-def sgd(lists: Sequence[Tensors], rates: Rates, *, is_fused: bool, is_nesterov: bool) -> bool:
-    """The same; `lists` are parameters, gradients, and momentum where there is some."""
-    params, grads, firsts = lists
-    counts = [p.numel() for p in params]
-    torch.autograd.graph.increment_version([*params, *firsts])
+def sgd(
+    lists: Lists, native: _native.Sgd, rates: Rates, *, is_fused: bool, is_nesterov: bool
+) -> bool:
+    """The same; true."""
+    params, _, firsts = lists
     lr, momentum, dampening, weight_decay = (rates[name] for name in SGD)
-    return _native.update_by_sgd(
-        counts, _places(params), _places(grads), _places(firsts), is_fused, lr, momentum,
-        dampening, weight_decay, is_nesterov,
-    )  # fmt: skip
+    torch.autograd.graph.increment_version([*params, *firsts])
+    native.step(is_fused, lr, momentum, dampening, weight_decay, is_nesterov)
+    return True
 
 
-def are_plain(lists: Sequence[Sequence[Any]]) -> bool:
-    """Whether all lie side by side in the processor's memory, in float32, each as large as its
-    parameter.
+def are_plain(lists: Sequence[Any]) -> bool:
+    """Whether all are lists of tensors that lie side by side in the processor's memory, in float32,
+    of their parameter's shape, and few enough.
     """
-    params, grads, *others = lists
-    if not params:
-        return False  # no gradient came
-    counts = [p.numel() for p in params]
-    states = [each for each in others if len(each)]
-    steps = states.pop() if len(others) > 1 else ()
+    params, _, *states = lists
+    if not all(type(each) in (list, tuple) for each in lists) or not params:
+        return False
+    shapes = [parameter.shape for parameter in params]
+    steps = states.pop() if len(states) > 1 else ()
     return (
-        0 < sum(counts) <= MOST_ELEMENTS
-        and all(map(_is_usual, grads))
-        and all(map(_is_plain, params))
+        0 < sum(parameter.numel() for parameter in params) <= MOST_ELEMENTS
         and all(
-            all(map(_is_plain, each)) and [tensor.numel() for tensor in each] == counts
-            for each in (grads, *states)
+            all(map(_is_plain, each)) and [tensor.shape for tensor in each] == shapes
+            for each in lists[: 2 + len(states)]
+            if len(each)
         )
         and all(_is_plain(step) and step.numel() == 1 for step in steps)
+    )
+
+
+def are_usual(rates: Mapping[str, Any]) -> bool:
+    """Whether they are numbers, as torch allows tensors as well, for which torch has no error."""
+    return all(
+        isinstance(rate, (int, float)) and abs(rate) <= _LARGEST_RATE for rate in rates.values()
+    ) and all(0 <= rates.get(name, 0) < 1 for name in ("beta1", "beta2"))
+
+
+def is_bare() -> bool:
+    """Whether operations are just that: nobody records them, or stands between."""
+    return not (
+        torch.is_grad_enabled()
+        or torch.is_inference_mode_enabled()
+        or torch.compiler.is_compiling()
+        or torch._C._len_torch_function_stack()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
     )
 
 
@@ -126,13 +152,7 @@ def _is_plain(tensor: Any) -> bool:
         type(tensor) in _KINDS
         and tensor.dtype is torch.float32
         and tensor.is_cpu
+        and tensor.layout is torch.strided
         and tensor.is_contiguous()
+        and not tensor.is_neg()
     )
-
-
-def _is_usual(gradient: Any) -> bool:
-    return gradient.layout is torch.strided and not gradient.is_neg()
-
-
-def _places(tensors: Tensors) -> list[int]:
-    return [tensor.data_ptr() for tensor in tensors]
