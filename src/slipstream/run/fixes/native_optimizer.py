@@ -118,6 +118,7 @@ class _Native:
                 and _is_usual(how, (*group.SGD, "nesterov"))
                 and not how.get("has_sparse_grad")
                 and not _adds_to_gradients(how)
+                and not _is_little(params, how)
             ):
                 rates = {name: how[name] for name in group.SGD}
                 # Momentum begins as the gradient, which torch sees to.
@@ -185,6 +186,15 @@ _OTHERWISE = ("fused", "capturable", "differentiable", "has_complex", "maximize"
 def _adds_to_gradients(how: dict[str, Any]) -> bool:
     """As lists of tensors do with Nesterov's momentum where nothing decays."""
     return bool(how.get("foreach") and how["nesterov"] and how["weight_decay"] == 0)
+
+
+def _is_little(params: Any, how: dict[str, Any]) -> bool:
+    """Where torch makes one call for each of a few parameters, there is nothing to gain."""
+    is_one = how["momentum"] == 0 and how["weight_decay"] == 0
+    return is_one and isinstance(params, list) and len(params) < _FEW
+
+
+_FEW = 16
 
 
 def _is_far(beta1: Any) -> bool:
