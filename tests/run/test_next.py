@@ -102,6 +102,17 @@ def test_what_was_only_tried_is_not_called_applied() -> None:
     assert "50% of it reached" in said and "applied" not in said
 
 
+def test_a_ceiling_of_rough_times_is_not_told() -> None:
+    fixes = [FixOutcome("zero-grad", "E", "applied", "why")]
+    speed = Speed(50.0, 100.0, 1.8, 2.2)
+    console = Console(record=True, width=120)
+    warnings = ["others took 1.2 of 2 cores: times are rough"]
+    print_outcome(
+        Outcome("train.py", fixes, "", speed=speed, ceiling_per_s=200.0, warnings=warnings), console
+    )
+    assert "ceiling" not in console.export_text()
+
+
 def test_fixes_that_are_skipped_for_the_same_reason_share_a_row() -> None:
     skipped = [FixOutcome(name, "N", "skipped", "not faster") for name in ("tf32", "autocast")]
     outcome = Outcome(

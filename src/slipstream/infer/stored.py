@@ -80,9 +80,9 @@ def save_optimized(found: Optimized, folder: Path | str) -> None:
 
 
 def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Module:
-    """The stored variant of this model, built and judged again; the model itself, with a warning
-    that says why, where it cannot be built or gives other answers. Reading it runs no code that is
-    in the folder.
+    """The stored variant of this model, built and judged again; the model itself, in evaluation,
+    where none was faster, or where it cannot be built or gives other answers, which a warning says.
+    Reading it runs no code that is in the folder.
     """
     expect_module(model)
     place = Path(folder)
@@ -91,7 +91,7 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
     if len({change.place for change in variant.changes}) < len(variant.changes):
         raise UsageError(f"{place / _RECIPE} names two changes of the same kind.")
     if not variant.changes and recipe.get("variant") != INFERENCE_MODE:
-        return model
+        return model.eval()
     stored = _tensors(place)
     with everything_as_before(model):
         device = next((t.device for t in (*model.parameters(), *model.buffers())), _CPU)
@@ -114,7 +114,7 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
         if why is None:
             return built
     _warn(f"{place}: {variant.name} is not used: {why}. The model runs as it is")
-    return model
+    return model.eval()
 
 
 def _not_here(variant: Variant, subject: Subject) -> str | None:

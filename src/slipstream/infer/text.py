@@ -85,7 +85,7 @@ def _ms(row: Row) -> str:
 
 
 def _state(row: Row) -> str:
-    if row.state == "slower" and row.speed and row.speed.value > 1:
+    if row.state == "slower" and row.speed and row.speed.high > 1:
         return "not sure"
     return {"model": "as it is"}.get(row.state, row.state)
 

@@ -7,6 +7,7 @@ from slipstream.run.fix import Situation
 from slipstream.run.speed import Speed
 
 SCHEMA = "slipstream.run/1"
+ROUGH = "times are rough"  # ends a warning
 State = Literal["applied", "skipped", "undone"]
 
 

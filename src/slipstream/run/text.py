@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from slipstream.run.outcome import FixOutcome, Outcome
+from slipstream.run.outcome import ROUGH, FixOutcome, Outcome
 
 _AS_TRIED = 0.8
 _VAGUE = 4.0  # times as large as its lower end is an interval that says nothing but "faster"
@@ -29,7 +29,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
     speed, ceiling = outcome.speed, outcome.ceiling_per_s
     # It is without loading alone: other fixes may lift it.
     reached = max(speed.after if speed else 0.0, outcome.steps_per_s or 0.0)
-    if speed and ceiling and reached <= ceiling:
+    is_rough = any(line.endswith(ROUGH) for line in outcome.warnings)
+    if speed and ceiling and reached <= ceiling and not is_rough:
         share = f"{(outcome.steps_per_s or speed.after) / ceiling:.0%} of it reached"
         _print_line(
             "ceiling", f"{ceiling:.2f} steps/s if batches came at no cost: {share}", console

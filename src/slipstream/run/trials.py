@@ -17,7 +17,7 @@ from slipstream.run.early import take_over
 from slipstream.run.fix import Fix, Situation
 from slipstream.run.fixes import kept_memory
 from slipstream.run.numeric import DRAWS_OTHERS, Proof, prove
-from slipstream.run.outcome import FixOutcome
+from slipstream.run.outcome import ROUGH, FixOutcome
 from slipstream.run.patience import Patience
 from slipstream.run.ranks import Ranks
 from slipstream.run.situation import diagnosed
@@ -279,7 +279,7 @@ class Trials:
         for rank, said in enumerate(words):
             if said is not None:
                 whose = f"rank {rank}: " if len(words) > 1 else ""
-                self._tried.warnings = [f"{whose}{said}: times are rough"]
+                self._tried.warnings = [f"{whose}{said}: {ROUGH}"]
                 return True
         return False
 

@@ -4,7 +4,6 @@ Knows no torch, so that a process that only tries a file starts fast. Whoever op
 number of threads; no runtime takes more, or keeps cores busy while it waits unless told to.
 """
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,7 +99,7 @@ class _OnnxRuntime(_Shared):
         for number, shape in self._shapes.items():
             if arrays[number].shape != shape:
                 run = self._of_any_size()
-        return run(feed, None)
+        return run(feed)
 
     def _of_any_size(self) -> "Run":
         with self._lock:
@@ -109,16 +108,21 @@ class _OnnxRuntime(_Shared):
         return self._any
 
 
-Run = Callable[[Mapping[str, Array], None], list[Array]]
+Run = Callable[[Mapping[str, Array]], list[Array]]
 
 
 def _run_of(session: Any) -> Run:
     """Without the looks that ONNX Runtime's own Python takes at names and kinds in every call: they
     are known here, and a part of a small model's time.
     """
-    inner = getattr(session, "_sess", None)
-    run = getattr(inner, "run", session.run)
-    return functools.partial(run, [each.name for each in session.get_outputs()])
+    names = [each.name for each in session.get_outputs()]
+    run = getattr(getattr(session, "_sess", None), "run", session.run)
+
+    def call(feed: Mapping[str, Array], held: Any = session) -> list[Array]:
+        found: list[Array] = run(names, feed, None)
+        return found
+
+    return call
 
 
 def _session(model: str | bytes, wish: Runtime, sizes: Mapping[str, int]) -> Any:

@@ -31,7 +31,7 @@ _LEFT = (
 def applies(situation: Situation) -> tuple[bool, str]:
     """Where the loop saves."""
     if not situation.called("torch.save"):
-        return False, "no torch.save was seen"
+        return False, "no torch.save was seen in its first steps"
     if has_ranks():
         return False, "other processes may wait for the file"
     return True, "torch.save in the loop"
