@@ -113,6 +113,14 @@ def test_mistakes_exit_2_with_a_message(args: list[str], tmp_path: Path, run_cli
     assert "Traceback" not in done.stderr
 
 
+def test_a_file_is_no_packed_dataset(tmp_path: Path, run_cli: Run) -> None:
+    (tmp_path / "a.slip").write_bytes(b"x")
+    done = run_cli("info", tmp_path / "a.slip")
+    assert done.returncode == 2
+    told = " ".join(done.stderr.split())
+    assert "a.slip is a file. Give the folder of the packed dataset" in told
+
+
 def test_skipped_items_are_listed(tmp_path: Path, run_cli: Run) -> None:
     source = write_flat(tmp_path / "photos", 2)
     (source / "bad.jpg").write_bytes(b"x")

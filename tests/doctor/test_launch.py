@@ -77,7 +77,9 @@ def test_parts_add_up_and_waits_are_found(tmp_path: Path, options: dict[str, Any
         dataset = process["stages"]["dataset"]
         assert dataset["wall"] / dataset["count"] > 0.9e6  # the sleep
         assert dataset["cpu"] < dataset["wall"] / 2
-    assert report["parts"]["loading"] > 0.5 * 8 / max(1, options["num_workers"])
+    waited = report["parts"]["loading"]
+    rest = report["step_ms"] - waited  # more than usual beside other tests, and then less is left
+    assert waited > 0.5 * (8 / max(1, options["num_workers"]) - rest)
     assert (tmp_path / "report.html").stat().st_size > 50_000
     assert not list(tmp_path.glob("slipstream-doctor-*"))
 

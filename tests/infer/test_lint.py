@@ -284,3 +284,9 @@ def test_on_a_gpu_a_model_that_is_no_graph_is_said_to_be_none() -> None:
     [launch] = [each for each in report.checked if each.rule == "launch-bound"]
     assert launch.state == "unmeasured"
     assert "cannot be captured as a CUDA graph" in launch.says
+
+
+def test_a_gain_and_its_interval_are_in_one_unit() -> None:
+    found = Checked("g1-widths", "finding", "says", "do", 0.05, 0.02, 0.15, 0.1)
+    told = report_text(Report("m", "cpu", "x", 0.5, 3, 0.1, 1.0, [found]))
+    assert "g1-widths: 50 us (20 to 150), 10 % of a call" in told

@@ -138,6 +138,15 @@ def test_a_slow_down_that_nobody_believes_is_no_headline() -> None:
     assert "ceiling" not in said
 
 
+def test_a_vague_gain_is_no_number() -> None:
+    fixes = [FixOutcome("zero-grad", "E", "applied", "why")]
+    console = Console(record=True, width=160)
+    print_outcome(Outcome("train.py", fixes, "", speed=Speed(10.0, 40.0, 1.1, 9.0)), console)
+    said = console.export_text()
+    assert "1 fix applied: faster, and how much could not be told from noise (1.10 to 9.00" in said
+    assert "4.00 x as fast" not in said
+
+
 def test_what_trying_took_is_told() -> None:
     def said(speed: Speed) -> str:
         fixes = [FixOutcome("zero-grad", "E", "applied", "why")]

@@ -91,7 +91,7 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
     if len({change.place for change in variant.changes}) < len(variant.changes):
         raise UsageError(f"{place / _RECIPE} names two changes of the same kind.")
     if not variant.changes and recipe.get("variant") != INFERENCE_MODE:
-        return model.eval()
+        return _in_evaluation(model)
     stored = _tensors(place)
     with everything_as_before(model):
         device = next((t.device for t in (*model.parameters(), *model.buffers())), _CPU)
@@ -114,7 +114,12 @@ def load_optimized(folder: Path | str, model: torch.nn.Module) -> torch.nn.Modul
         if why is None:
             return built
     _warn(f"{place}: {variant.name} is not used: {why}. The model runs as it is")
-    return model.eval()
+    return _in_evaluation(model)
+
+
+def _in_evaluation(model: torch.nn.Module) -> torch.nn.Module:
+    model.eval()  # which need not return it
+    return model
 
 
 def _not_here(variant: Variant, subject: Subject) -> str | None:
