@@ -53,6 +53,7 @@ class Script:
         self.tried.append((fixes, shift))
         step_s, made = 0.1, self.losses(shift)
         slow: dict[int, float] = {}
+        came_to = STEPS
         for name in fixes:
             effect = self.effects.get(name.replace("-", "_"), {})
             if effect.get("fails"):
@@ -62,8 +63,9 @@ class Script:
             slow = effect.get("slow", slow)
             for number, value in effect.get("bad", {}).items():
                 made[number] = value
-        trace = Trace(losses=[loss.hex() for loss in made])
-        trace.ends = ends(step_s, len(self.tried), slow, self.noise)
+            came_to = effect.get("came_to", STEPS)
+        trace = Trace(losses=[loss.hex() for loss in made[:came_to]])
+        trace.ends = ends(step_s, len(self.tried), slow, self.noise)[:came_to]
         trace.ended = "window"
         return Trial(trace, None, "")
 
@@ -145,6 +147,13 @@ def test_compiling_does_not_count_as_slow_and_is_told() -> None:
     assert "s to get ready, which pays off after" in proof.outcomes[0].why
     # Others pay for their slow steps.
     assert states(Script(one={"speed": 1.5, "slow": slow}).prove("one")) == {"one": "undone"}
+
+
+@pytest.mark.parametrize(("steps", "state"), [(STEPS - 8, "applied"), (6, "undone")])
+def test_one_that_time_has_ended_is_compared_as_far_as_it_came(steps: int, state: str) -> None:
+    """Getting ready took the rest of its time."""
+    script = Script(compile={"speed": 2.0, "came_to": steps})
+    assert states(script.prove("compile")) == {"compile": state}
 
 
 def test_nothing_to_try() -> None:

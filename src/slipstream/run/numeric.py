@@ -19,7 +19,7 @@ from slipstream.run.fix import Fix
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.speed import Speed, speed_of, steady_seconds
 from slipstream.run.trace import Trace
-from slipstream.run.trial import STEPS, Trial, try_out
+from slipstream.run.trial import Trial, try_out
 
 FASTER = 1.01  # the low end of the interval
 # These compare what they change by themselves, and so need no losses.
@@ -92,6 +92,7 @@ class _Prover:
         self._band: Band | None = None
         self._why_no_band = ""
         self._latest: _Timed | None = None
+        self._most_steps = 0  # that the script itself came to
 
     def prove(self, candidates: Sequence[Fix]) -> Proof:
         if not self._find_band(needs_losses=any(not _compares_itself(fix) for fix in candidates)):
@@ -189,7 +190,7 @@ class _Prover:
         if self._band is None:
             return None
         # Where time ended it, getting ready may have taken the rest.
-        is_cut = trial.trace.ended == "window" and len(trial.trace.ends) < STEPS
+        is_cut = trial.trace.ended == "window" and len(trial.trace.ends) < self._most_steps
         return departure(self._band, losses_of(trial.trace), is_cut=is_cut)
 
     def _try(self, names: tuple[str, ...], shift: int = 0) -> _Timed:
@@ -198,6 +199,8 @@ class _Prover:
         trial = self._try_out(
             self._target, seed=self._seed + shift, fixes=names, known=self._known, shift=shift
         )
+        if names == self._names and trial.trace is not None:
+            self._most_steps = max(self._most_steps, len(trial.trace.ends))
         return _Timed(trial, time.perf_counter() - began)
 
 

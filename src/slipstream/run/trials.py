@@ -34,6 +34,7 @@ from slipstream.run.tried import Tried
 
 _DIAGNOSED_STEPS = 40
 _FEWEST_STEPS = 8
+_ENOUGH_S, _MOST_TIMES = 5.0, 4  # of steps: quick ones are told from noise by more of them
 _SLOWER, _NO_FASTER = 0.99, 1.01  # at its median, and at most
 _UNSURE = 0.98  # at its median: looked at once more, as chance may hide that it is slower
 _MOST_PAIRS = 3  # of trials without and with fixes
@@ -100,11 +101,12 @@ class Trials:
                 f" nothing to compare with. Its last words:\n{trial.said.strip()}"
             )
         situation = diagnosed(trial.capture, self._place)
-        if self._ranks.world > 1:
+        step_s = 1e-3 * (situation.report.get("step_ms") or 0.0)
+        steps = _enough_steps(step_s)
+        if self._ranks.world > 1 and step_s:
             # By steps alone: they have to stop at the same.
-            step_s = max(1e-3 * (situation.report.get("step_ms") or 0.0), 1e-6)
-            steps = min(STEPS, max(_FEWEST_STEPS, int(SECONDS / step_s)))
-            self._steps = self._ranks.first(steps)
+            steps = min(steps, max(_FEWEST_STEPS, int(SECONDS / step_s)))
+        self._steps = self._ranks.first(steps)
         return situation
 
     def _look(self) -> Trial:
@@ -402,6 +404,16 @@ class Trials:
             return trial
         seen = self._ranks.first({**vars(trial.trace)})
         return Trial(trace_of(seen), trial.capture, trial.said)
+
+
+def _enough_steps(step_s: float) -> int:
+    """Of a script that takes so long for one; not known: 0.
+
+    >>> [_enough_steps(seconds) for seconds in (0.001, 0.04, 0.5, 0.0)]
+    [192, 144, 48, 48]
+    """
+    times = _ENOUGH_S / (STEPS * step_s) if step_s else 1
+    return STEPS * max(1, min(_MOST_TIMES, round(times)))
 
 
 def _on_device(run: Trial) -> bool:

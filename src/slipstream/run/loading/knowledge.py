@@ -32,6 +32,8 @@ class Knowledge:
     crew: Crew | None = None  # that does
     delivered: int = 0
     pays: bool | None = None  # working ahead, once enough was seen of it
+    # What the loop takes, of what a batch takes to make: as seen while nobody else was at work.
+    loop_share: float = 1.0
     _here_s: list[float] = field(default_factory=list)
     # From one batch's delivery to the next one's: made here, and made ahead.
     _periods_here: list[float] = field(default_factory=list)
@@ -61,6 +63,8 @@ class Knowledge:
     def note_loop(self, seconds: float) -> None:
         """The loop came back for another one after so long."""
         self._loops = [*self._loops[-_RECENT_AHEAD:], seconds]
+        if not self._elsewhere_s:
+            self.loop_share = min(self._loops) / max(self.batch_s, 1e-9)
 
     def note_made_elsewhere(self, seconds: float) -> None:
         """A batch was made in another process."""

@@ -13,8 +13,9 @@ from slipstream.run.loading.depth import MEMORY_SHARE, available_bytes
 from slipstream.run.loading.knowledge import Knowledge
 
 DEPTH = 2  # batches ahead, for each process
-# The loop's, and two to make batches; the loop needs little of one where a device computes.
-CORES_TO_SCOUT, CORES_TO_SCOUT_FOR_DEVICE = 3, 2
+# The loop's, and two to make batches; a loop that leaves its own idle does not count.
+CORES_TO_SCOUT, CORES_TO_SCOUT_BESIDE_IDLE = 3, 2
+_MOSTLY = 0.7  # of a core: what the loop uses while all of them make batches
 _STARVED_SHARE = 0.1  # of what the loop does with a batch
 _LEAST_BATCHES = 3
 _MOST_ROUNDS = 3
@@ -36,17 +37,24 @@ class Staffing:
 
     @property
     def wanted(self) -> int:
-        """Makers. Where samples draw, the process that makes none has a core as well."""
+        """Makers. Where samples draw, the process that makes none has a core as well, if the loop
+        uses its own.
+        """
         cores = self._cores
-        if self._known.draws and not _is_device():
+        if self._known.draws and not self._leaves_its_core:
             cores -= 1
         return max(1, min(cores, self._known.makers))
 
     @property
     def may_scout(self) -> bool:
         """Whether one process may draw for the others."""
-        least = CORES_TO_SCOUT_FOR_DEVICE if _is_device() else CORES_TO_SCOUT
+        least = CORES_TO_SCOUT_BESIDE_IDLE if self._leaves_its_core else CORES_TO_SCOUT
         return self._known.scouts and self._cores >= least
+
+    @property
+    def _leaves_its_core(self) -> bool:
+        """Whether the loop waits for a device, or for batches though all cores make them."""
+        return _is_device() or self._cores * self._known.loop_share < _MOSTLY
 
     def missing(self, makers: int, waited: float, nbytes: int) -> int:
         """The loop has waited so long for a batch of so many makers: how many more to start."""
