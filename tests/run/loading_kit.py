@@ -43,6 +43,7 @@ class Slow(Dataset[Any]):
 
 
 def always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_LOOKED_AT", 3)
     monkeypatch.setattr(ahead, "_LEAST_LEFT_S", 0.0)
     monkeypatch.setattr(ahead, "_LEAST_LEFT_AGAIN_S", 0.0)
     monkeypatch.setattr(ahead, "LEAST_BATCH_S", 0.0)

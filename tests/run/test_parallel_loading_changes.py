@@ -236,6 +236,25 @@ def test_what_the_loop_changes_in_rows_that_it_has_just_seen_is_seen_at_once(
     check_equal(use, at_least=10)
 
 
+@pytest.mark.parametrize("at", range(1, 7))
+def test_what_the_loop_changes_while_others_are_started_is_seen(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    monkeypatch.setattr(Watch, "is_same_throughout", Watch.is_same)
+
+    def use() -> Any:
+        dataset = Mixing(torch.arange(1 << 15), plain)
+        seen = []
+        for number, batch in enumerate(DataLoader(dataset, batch_size=2)):
+            patient()
+            seen.append(flat(batch))
+            if number == at:
+                change(dataset.labels.data, 2 * number + 1)
+        return seen
+
+    check_equal(use, at_least=10)
+
+
 class Neighbour(Labelled):
     """Reads what lies far from its own row."""
 

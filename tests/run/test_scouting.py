@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from slipstream.run.loading import ahead, scout, staffing
 from slipstream.run.loading.crew import Crew
+from slipstream.run.loading.knowledge import Knowledge
 from slipstream.run.pictures import source
 from slipstream.run.pictures.install import install
 from tests.run.loading_kit import Compared, always_worth_it, epochs
@@ -117,10 +118,10 @@ def test_two_cores_make_batches_where_the_loop_leaves_its_own_idle(
             seen += batch[2].tolist()
         return seen
 
-    found = Compared(lambda: [train() for _ in range(2)])
+    found = Compared(lambda: [train() for _ in range(4)])
     assert found.fixed == found.plain
     assert not found.failures
-    assert ("made ahead by 2 processes; one more draws" in found.notes) is not is_busy
+    assert ("made ahead by 2 processes; one more draws" in found.notes) is not is_busy, found.notes
 
 
 def test_samples_that_draw_by_what_they_see_are_made_one_after_the_other(folder: Path) -> None:
@@ -335,3 +336,14 @@ def _slower_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, *, draws: b
             time.sleep(0.003)
             seen.append(batch[2] if draws else batch)
     return torch.cat(seen).tolist()
+
+
+@pytest.mark.parametrize(("ahead_s", "pays"), [(0.05, True), (0.07, False)])
+def test_whether_it_pays_is_told_by_settled_steps(ahead_s: float, pays: bool) -> None:
+    known = Knowledge([])
+    for seconds in (0.5, 0.06, 0.07, 0.07):  # the first step is no measure
+        known.note_period(seconds, is_ahead=False, makers=1)
+    periods = [0.3, 0.3, 0.2, 0.2] + [ahead_s] * 12  # nor are those while processes start
+    told = [known.note_period(seconds, is_ahead=True, makers=2) for seconds in periods]
+    assert told == [False] * 15 + [True]
+    assert known.pays is pays

@@ -40,7 +40,7 @@ from slipstream.run.loading.states import (
 )
 from slipstream.run.loading.surroundings import surroundings
 
-_LOOKED_AT = 3  # batches made here before anything else
+_LOOKED_AT = 6  # batches made here before anything else: the first steps are no measure
 LEAST_BATCH_S = 3e-3  # below, handing over costs too much
 # Of loading in this iteration: processes have to be started. They stay for the next one, and where
 # there were some, there may be more.
@@ -166,8 +166,9 @@ class Ahead:
         try:
             after = read_states()
             known.draws = known.draws or before != after
-            if self._held is not None:
-                self._held.note_given(index)
+            if self._held is None:
+                self._held = Held(known.roots)
+            self._held.note_given(index)
             self._go_on(index, before, after, batch)
         except Closed:
             self._turn_off("a process that makes batches ahead has ended")
@@ -207,8 +208,6 @@ class Ahead:
 
     def _may_start(self) -> bool:
         known = self._known
-        if self._held is None:
-            self._held = Held(known.roots)
         if known.made_here < _LOOKED_AT and known.verified is None:
             return False
         if why := self._why_not():
@@ -343,6 +342,9 @@ class Ahead:
         if crew is not None and self._scout is not None and not self._queue:
             self._wait_for_scout(crew, index)
         if crew is None or not self._queue:
+            # They have been forked, and what the loop has changed since is not theirs.
+            if self._crew is not None and self._held is not None and not self._held.is_same():
+                self._begin_anew()
             return None
         number, expected, begins = self._queue.popleft()
         assert self._held is not None

@@ -10,6 +10,7 @@ from slipstream.run.loading.held import Held
 
 _JUDGED = 12  # batches, and
 _JUDGED_ROUNDS = 2  # of all that make them
+_STARTING = 4  # of those that come ahead: forked processes are slow at first
 _GAIN = 0.97
 _RECENT = 3
 _RECENT_AHEAD = 8
@@ -92,10 +93,11 @@ class Knowledge:
         if self.pays is not None or not self._periods_here:
             return False
         self._periods_ahead.append(seconds)
-        if len(self._periods_ahead) < max(_JUDGED, _JUDGED_ROUNDS * makers):
+        settled = self._periods_ahead[_STARTING:]
+        if len(settled) < max(_JUDGED, _JUDGED_ROUNDS * makers):
             return False
         # They may come a few at once, and then none for long. The longest is a chance.
-        mean = statistics.fmean(sorted(self._periods_ahead)[:-1])
+        mean = statistics.fmean(sorted(settled)[:-1])
         self.pays = mean <= _GAIN * statistics.median(self._periods_here)
         return True
 
