@@ -34,6 +34,10 @@ def trial(step_s: float, loss: float = 1.0, spread: float = 0.0) -> Trial:
         ([trial(0.102), trial(0.102), trial(0.102)], "slower: 0.98 x"),
         ([trial(0.105, spread=0.6), trial(0.13), trial(0.13)], "slower: 0.8"),  # first unsure
         ([trial(0.105, spread=0.6), trial(0.08)], None),
+        ([trial(0.08, spread=0.8), trial(0.08)], None),  # is it faster?
+        ([trial(0.08, spread=0.8), trial(0.08, spread=0.8)], None),  # nobody knows
+        ([trial(0.08, spread=0.8), trial(0.08, loss=2.0)], "backward pass 1"),
+        ([trial(0.097, spread=0.6)], None),  # hardly
         ([trial(0.13), Trial(None, None, "Segmentation fault")], "the script failed with it"),
         ([trial(0.13), trial(0.08, loss=2.0)], "backward pass 1"),
         ([trial(0.13), trial(0.13), trial(0.08, loss=2.0)], "backward pass 1"),

@@ -37,7 +37,8 @@ _FEWEST_STEPS = 8
 _ENOUGH_S, _MOST_TIMES = 5.0, 4  # of steps: quick ones are told from noise by more of them
 _SLOWER, _NO_FASTER = 0.99, 1.01  # at its median, and at most
 _UNSURE = 0.98  # at its median: looked at once more, as chance may hide that it is slower
-_MOST_PAIRS = 3  # of trials without and with fixes
+_PROMISING = 1.1  # at its median: worth another pair of trials where one is not sure
+_MOST_PAIRS, _PAIRS_TO_BE_SURE = 3, 2  # of trials without and with fixes
 _PAIRS_OF_ALL = 2  # the same, at last, where some of them are numeric
 _MOST_RUNS = 3  # of the script as it is, where these differ
 # Seconds, or times the longest trial, after which it is no longer looked for the fix that is at
@@ -193,16 +194,23 @@ class Trials:
         """Trials with these fixes, and what is wrong with them, if anything is for any rank."""
         fixed: list[Trial] = []
         fault: str | None = None
+        looks = ""
         while len(fixed) < _MOST_PAIRS:
             if fixed:
-                self._say("it looks slower; once more without, and with it …")
+                self._say(f"it looks {looks}; once more without, and with it …")
                 self._run_as_it_is()
             fixed.append(self._try(names))
             fault = self._fault(fixed[-1])
             if self._any(fault is not None):
                 break
             fault = self._is_slower(fixed)
-            if not self._any(fault is not None or self._looks_slower(fixed)) or self._is_late():
+            if self._any(fault is not None or self._looks_slower(fixed)):
+                looks = "slower"
+            elif len(fixed) < _PAIRS_TO_BE_SURE and self._any(self._may_be_faster(fixed)):
+                looks = "faster"
+            else:
+                break
+            if self._is_late():
                 break
         faults = self._ranks.all(fault)
         for rank, found in enumerate(faults):
@@ -295,6 +303,11 @@ class Trials:
     def _looks_slower(self, fixed: list[Trial]) -> bool:
         speed = self._slower_speed(fixed)
         return speed is not None and speed.ratio < _UNSURE
+
+    def _may_be_faster(self, fixed: list[Trial]) -> bool:
+        """Whether they look so, and what a user would be told is that nobody knows."""
+        speed = self._speed_at_last(fixed)
+        return speed is not None and speed.low < 1 and speed.ratio >= _PROMISING
 
     def _slower_speed(self, fixed: list[Trial]) -> Speed | None:
         """Where all pairs of trials are slower, as processes of the same script differ as well."""
