@@ -19,6 +19,7 @@ from slipstream.words import count_of
 
 NAME = "native-optimizer"
 _NAMES = ("SGD", "Adam", "AdamW")
+_FLUSHED = "numbers that are nearly zero are flushed (torch.set_flush_denormal)"
 
 
 def applies(situation: Situation) -> tuple[bool, str]:
@@ -28,6 +29,8 @@ def applies(situation: Situation) -> tuple[bool, str]:
         return False, "no SGD, Adam or AdamW with few enough parameters in float32 on a processor"
     if arithmetic.is_fused() is None:
         return False, "this torch rounds in another way"
+    if not arithmetic.keeps_denormals():
+        return False, _FLUSHED
     return True, f"{found[0]['class']} has {count_of(found[0]['parameters'], 'parameter')}"
 
 
@@ -47,13 +50,14 @@ def can_be_native(entry: dict[str, Any]) -> bool:
 def apply(situation: Situation) -> Undo:
     """To what torch's optimizers call."""
     is_fused = arithmetic.is_fused()
-    if is_fused is None:
+    if is_fused is None or not arithmetic.keeps_denormals():
         return lambda: None
     native = _Native(situation, is_fused=is_fused)
     patches = Patches()
     patches.replace(import_module("torch.optim.adam"), "adam", native.wrap_adam)
     patches.replace(import_module("torch.optim.adamw"), "adamw", native.wrap_adamw)
     patches.replace(import_module("torch.optim.sgd"), "sgd", native.wrap_sgd)
+    patches.replace(torch, "set_flush_denormal", native.wrap_flushing)
     return patches.undo
 
 
@@ -69,6 +73,7 @@ class _Native:
     def __init__(self, situation: Situation, *, is_fused: bool) -> None:
         self._situation, self._is_fused = situation, is_fused
         self._proved: set[tuple[Any, ...]] = set()
+        self._is_off = False
         self._scratch = group.Scratch()
 
     def wrap_adam(self, original: Any) -> Any:
@@ -86,7 +91,7 @@ class _Native:
             state_steps: Any, *more: Any, **how: Any,
         ) -> Any:  # fmt: skip
             lists = params, grads, exp_avgs, exp_avg_sqs, state_steps
-            decoupled = how.get("decoupled_weight_decay", is_decoupled)
+            decoupled = bool(how.get("decoupled_weight_decay", is_decoupled))
             done = False
             if not more and _is_usual(how, group.ADAM) and not how.get("amsgrad"):
                 rates = {name: how[name] for name in group.ADAM}
@@ -121,29 +126,40 @@ class _Native:
                 and not _is_little(params, how)
             ):
                 rates = {name: how[name] for name in group.SGD}
+                is_nesterov = bool(how["nesterov"])
                 # Momentum begins as the gradient, which torch sees to.
                 lists = params, d_p_list, momentum_buffer_list if rates["momentum"] else ()
 
                 def step(own: Lists, native: Any) -> bool:
                     return group.sgd(
-                        own, native, rates, is_fused=self._is_fused, is_nesterov=how["nesterov"]
+                        own, native, rates, is_fused=self._is_fused, is_nesterov=is_nesterov
                     )
 
                 done = self._does(
                     step, lambda own: original(*own[:2], own[2] or [None] * len(own[0]), **how),
                     lists, rates,
-                    ("SGD", rates["momentum"] != 0, rates["weight_decay"] != 0, how["nesterov"]),
+                    ("SGD", rates["momentum"] != 0, rates["weight_decay"] != 0, is_nesterov),
                 )  # fmt: skip
             if not done:
                 original(params, d_p_list, momentum_buffer_list, *more, **how)
 
         return sgd
 
+    def wrap_flushing(self, original: Any) -> Any:
+        """What is flushed depends on the threads that work, which are others here."""
+
+        def set_flush_denormal(*args: Any, **kwargs: Any) -> Any:
+            self._is_off = True
+            self._situation.note(NAME, f"left alone: {_FLUSHED}", left=True)
+            return original(*args, **kwargs)
+
+        return set_flush_denormal
+
     def _does(
         self, step: Step, original: Any, lists: Lists, rates: Rates, way: tuple[Any, ...]
     ) -> bool:
         """Whether the step was made here."""
-        if NAME in self._situation.failures:
+        if self._is_off or NAME in self._situation.failures:
             return False
         try:
             if not (group.is_bare() and group.are_usual(rates) and group.are_plain(lists)):

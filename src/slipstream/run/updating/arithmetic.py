@@ -8,8 +8,9 @@ import torch
 
 from slipstream.run.updating import group
 
-# Vectors of each length, what is left behind them, and more than one thread takes.
-_SIZES = (*range(1, 34), 63, 64, 65, 1000, 70_001)
+# Vectors of each length, and what is left behind them. In all no more than one thread of torch takes:
+# the others keep the settings that they were started with, and are for the script to start.
+_SIZES = (*range(1, 34), 63, 64, 65, 1000)
 _STEPS = 2
 # beta1, weight_decay, whether weights decay by themselves
 _ADAMS = ((0.9, 0.0, False), (0.9, 0.1, True), (0.3, 0.01, False))
@@ -24,6 +25,13 @@ def is_fused() -> bool | None:
         if _is_equal(way):
             return way
     return None
+
+
+def keeps_denormals() -> bool:
+    """Whether this thread does. Where one flushes them, others may or may not, depending on when
+    they were started.
+    """
+    return bool((torch.tensor(1e-40, dtype=torch.float32, device="cpu") * 1).item())
 
 
 def _is_equal(way: bool) -> bool:

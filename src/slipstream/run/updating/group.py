@@ -125,10 +125,12 @@ def are_plain(lists: Sequence[Any]) -> bool:
 
 
 def are_usual(rates: Mapping[str, Any]) -> bool:
-    """Whether they are numbers, as torch allows tensors as well, for which torch has no error."""
+    """Whether they are numbers, as torch allows tensors as well, for which torch has no error, and
+    that leave a part of each mean: what is all new has torch's sign of zero.
+    """
     return all(
         isinstance(rate, (int, float)) and abs(rate) <= _LARGEST_RATE for rate in rates.values()
-    ) and all(0 <= rates.get(name, 0) < 1 for name in ("beta1", "beta2"))
+    ) and all(0 < rates.get(name, 0.5) < 1 for name in ("beta1", "beta2"))
 
 
 def is_bare() -> bool:
