@@ -9,7 +9,7 @@ import torch
 from slipstream.errors import UsageError
 from slipstream.infer.leaves import changed, tensors_of
 
-_TURNED = 0.25  # of flags
+_TURNED = 0.25  # of flags, and of numbers that become nothing
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,9 @@ def other_values(inputs: Inputs, seed: int) -> Inputs:
         if tensor.is_floating_point():
             return _with_noise(tensor, own)
         if tensor.dtype == torch.bool:
-            some = torch.rand(tensor.shape, generator=own, device="cpu").to(tensor.device) < _TURNED
-            return tensor ^ some
-        if tensor.numel() > 1 and bool((tensor == 1).all()):
-            some = torch.rand(tensor.shape, generator=own, device="cpu").to(tensor.device) < _TURNED
-            return tensor.masked_fill(some, 0)
+            return tensor ^ _some(tensor, own)
+        if _are_flags(tensor):
+            return tensor.masked_fill(_some(tensor, own), 0)
         for dim, size in enumerate(tensor.shape):
             if size > 1:
                 order = torch.randperm(size, generator=own, device="cpu").to(tensor.device)
@@ -100,6 +98,43 @@ def times(inputs: Inputs, factor: float) -> Inputs:
     return inputs.map(
         lambda tensor: tensor.detach() * factor if tensor.is_floating_point() else tensor
     )
+
+
+def with_zeros(inputs: Inputs, seed: int) -> Inputs:
+    """With some of the floating-point numbers nothing at all, as padding is."""
+    own = torch.Generator("cpu").manual_seed(seed)
+
+    def other(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor.detach()
+        return tensor.detach().masked_fill(_some(tensor, own), 0)
+
+    return inputs.map(other)
+
+
+def masked(inputs: Inputs) -> Inputs:
+    """With the first half of all flags, and of ones where there is nothing else, turned off: of
+    whole samples, where there are several.
+    """
+
+    def other(tensor: torch.Tensor) -> torch.Tensor:
+        tensor = tensor.detach().clone()
+        if tensor.dim() and _are_flags(tensor):
+            tensor[: (len(tensor) + 1) // 2] = 0
+        return tensor
+
+    return inputs.map(other)
+
+
+def _are_flags(tensor: torch.Tensor) -> bool:
+    if tensor.dtype == torch.bool:
+        return True
+    is_whole = not (tensor.is_floating_point() or tensor.is_complex())
+    return is_whole and tensor.numel() > 1 and bool((tensor == 1).all())
+
+
+def _some(tensor: torch.Tensor, own: torch.Generator) -> torch.Tensor:
+    return torch.rand(tensor.shape, generator=own, device="cpu").to(tensor.device) < _TURNED
 
 
 def _with_noise(tensor: torch.Tensor, own: torch.Generator) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Whether an exact variant computes the same far from the example: runtimes write some operations
-in ways that fail for large or small values, such as log(sigmoid(x)).
+in ways that fail for large or small values, such as log(sigmoid(x)), for zeros, or where all is
+masked.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ _OWN = 1e-4  # the model's own error, where it is no measure
 
 def elsewhere(model: Any, reference: Reference) -> str | None:
     """Why it does not; None if nothing speaks against it."""
-    for answer in reference.scaled:
+    for answer in reference.far:
         right = answer.eager if answer.exact is None else answer.exact
         results = (tensors_of(each) for each in (ask(model, answer.inputs), answer.eager, right))
         for result, eager, exact in zip(*results, strict=True):

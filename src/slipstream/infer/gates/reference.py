@@ -9,7 +9,7 @@ import torch
 
 from slipstream.errors import UsageError
 from slipstream.infer.elsewhere.asking import are_same
-from slipstream.infer.inputs import Inputs, other_values, times
+from slipstream.infer.inputs import Inputs, masked, other_values, times, with_zeros
 from slipstream.infer.leaves import as_double, changed
 from slipstream.infer.quiet import first_line
 from slipstream.infer.shell import PLAIN, emptied
@@ -32,13 +32,14 @@ class Answer:
 @dataclass(frozen=True)
 class Reference:
     """Answers to the example and to other values of its shape, and to inputs of other shapes.
-    `scaled`: to much larger and much smaller values than the example's.
+    `far`: to much larger and much smaller values than the example's, to nothing among them, and to
+    samples that are masked.
     """
 
     answers: tuple[Answer, ...]
     others: tuple[Answer, ...] = ()
     changes_inputs: bool = False
-    scaled: tuple[Answer, ...] = ()
+    far: tuple[Answer, ...] = ()
 
 
 def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
@@ -66,9 +67,10 @@ def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
                 yield answer(inputs)
 
     first = answer(asked[0])
-    scaled = [times(subject.inputs, factor) for factor in _FACTORS]
+    far = [times(subject.inputs, factor) for factor in _FACTORS]
+    far += [with_zeros(subject.inputs, 0), masked(subject.inputs)]
     return Reference(
-        (first, *answers(asked[1:])), tuple(others), changes_inputs, tuple(answers(scaled))
+        (first, *answers(asked[1:])), tuple(others), changes_inputs, tuple(answers(far))
     )
 
 

@@ -43,8 +43,9 @@ class IntegerLayer(CodedLayer):
             return self._as_graph(x)
         if x.dtype != torch.float32 or self.step.dtype != x.dtype or x.device.type != "cpu":
             return super().forward(x)
-        if not isinstance(self.layer, nn.Linear) and x.dim() != len(self.shape):
-            return super().forward(x)  # one sample, not a batch
+        is_one = not isinstance(self.layer, nn.Linear) and x.dim() != len(self.shape)
+        if is_one or not x.numel():  # a sample and no batch, or none at all
+            return super().forward(x)
         if self._packed is None:
             self._packed = _pack(self)
         own, step, zero = self._packed, self._step, self._zero

@@ -12,8 +12,8 @@ from slipstream.doctor.record.places import users_place
 from slipstream.loader.loader import Loader
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.loading import programs
-from slipstream.run.loading.keeping import begin, forget_all
+from slipstream.run.loading import programs, waits
+from slipstream.run.loading.keeping import begin, end_idle, forget_all
 from slipstream.run.loading.rows import RowsFetcher, suits, way_to_rows
 from slipstream.run.loading.workers import why_not_slots
 from slipstream.words import count_of
@@ -80,6 +80,7 @@ def apply(situation: Situation) -> Undo:
         return staticmethod(create_fetcher)
 
     programs.watch(patches)
+    waits.watch(patches, end_idle)
     patches.replace(DataLoader, "_get_iterator", wrap_get)
     patches.replace(_DatasetKind, "create_fetcher", wrap_create)
 

@@ -16,7 +16,7 @@ from slipstream.doctor.rules.no_workers import LEAST_SHARE_AHEAD
 from slipstream.loader.loader import Loader
 from slipstream.patches import Patches
 from slipstream.run.fix import Fix, Situation, Undo
-from slipstream.run.loading import parked
+from slipstream.run.loading import crew, parked, waits
 from slipstream.run.loading.ahead import LEAST_BATCH_S
 from slipstream.run.loading.single import AheadIterator, can_work_ahead, is_off, lies_in_memory
 
@@ -89,6 +89,7 @@ def apply(situation: Situation) -> Undo:
         return get_iterator
 
     patches.replace(DataLoader, "_get_iterator", wrap)
+    waits.watch(patches, crew.end_all)
 
     def undo() -> None:
         patches.undo()

@@ -18,12 +18,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from slipstream.loader.wire import Closed
 from slipstream.run.fix import Say
 from slipstream.run.loading import parked
 from slipstream.run.loading.child import Job
 from slipstream.run.loading.crew import Answer, Crew
-from slipstream.run.loading.digest import digest
+from slipstream.run.loading.digest import digest, kinds
 from slipstream.run.loading.held import Held
 from slipstream.run.loading.indices import Indices
 from slipstream.run.loading.knowledge import Knowledge
@@ -49,6 +51,7 @@ _WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
 _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
+_ADVICE = "start anew with --skip parallel-loading"
 _SPOT_CHECKS, _CHECKED_EACH = (64,), 512  # of the batches that were made ahead
 
 
@@ -165,7 +168,7 @@ class Ahead:
         known.note_made_here(seconds)
         try:
             after = read_states()
-            known.draws = known.draws or before != after
+            self._note_touched(changed(before, after))
             if self._held is None:
                 self._held = Held(known.roots)
             self._held.note_given(index)
@@ -180,10 +183,28 @@ class Ahead:
     def _passes_spot_check(self, before: States, batch: Any) -> bool:
         """Now and then a batch that was made ahead is made here as well."""
         expected, self._expected = self._expected, None
-        if expected == (digest(batch), changed(before, read_states())):
-            return True
-        self._give_up(RuntimeError("a batch made ahead was not what it should have been"))
+        if expected is not None and expected[0] == digest(batch):
+            ends = expected[1]
+            if are_at(ends) and changed(before, read_states()).keys() <= ends.keys():
+                return True
+        self._give_up(
+            RuntimeError(
+                "a batch made ahead was not what it should have been, and those before it, back to"
+                f" the last that was looked at, may not have been either: {_ADVICE}"
+            )
+        )
         return False
+
+    def _note_touched(self, ends: States) -> bool:
+        """Of generators that samples were not known to change: whether there are any. Who makes
+        batches has to know of them.
+        """
+        known = self._known
+        if known.touched.issuperset(ends):
+            return False
+        known.touched.update(ends)
+        self.close()
+        return True
 
     def _queue_is_void(self) -> None:
         if self._crew is not None and self._known.draws:
@@ -191,18 +212,20 @@ class Ahead:
 
     def _go_on(self, index: Any, before: States, after: States, batch: Any) -> None:
         """A batch was made here: what the others are to do now."""
+        known = self._known
         if self._crew is not None:
-            if self._verifying is None and self._known.draws:
+            if self._verifying is None and known.draws:
                 self._begin_chain(after)
         elif self._may_start():
-            if self._known.verified is not None and self._known.verified.is_same_throughout():
+            if known.verified is not None and known.verified.is_same_throughout():
                 self._start()
-                if self._known.draws:
+                if known.draws:
                     self._begin_chain(after)
                 else:
                     self._work()
             else:
                 expected, ends = digest(batch), changed(before, after)
+                known.kinds = kinds(batch)
                 number = self._start().verify(index, before)
                 self._verifying = number, expected, ends, time.monotonic()
 
@@ -230,7 +253,9 @@ class Ahead:
 
     def _start(self) -> Crew:
         assert self._held is not None
-        crew = self._crew = Crew(replace(self._job, held=self._held))
+        self._job = replace(self._job, threads=torch.get_num_threads())
+        touched = frozenset(self._known.touched)
+        crew = self._crew = Crew(replace(self._job, held=self._held, touched=touched))
         if self._known.keeps:
             crew.contents = self._held.contents()
             # To look in vain before every epoch may take long.
@@ -264,6 +289,7 @@ class Ahead:
         held = crew.job.held
         if (
             not crew.job.is_that_of(self._job)
+            or crew.job.touched != self._known.touched
             or self._indices.why_not
             or held is None
             or not held.is_same_throughout()
@@ -360,6 +386,11 @@ class Ahead:
             return None
         if not self._is_due(answer, begins):
             return None
+        if not kinds(answer.batch) <= self._known.kinds:
+            # It may be the dataset's own, which a process can not hand over.
+            self._queue_is_void()
+            self._miss("batches hold objects of other kinds than the first ones")
+            return None
         are_files_old = not all(map(has_same_answer, answer.asked))
         if are_files_old or answer.entries != self._held.entries(index):
             self._begin_anew()
@@ -444,7 +475,9 @@ class Ahead:
         if crew is None:
             self._start_early(index)
             return self._crew if self._scout is not None else None
-        if crew.owner != os.getpid():
+        if not crew.children:
+            self._turn_off("the script waits for whichever of its processes ends")
+        elif crew.owner != os.getpid():
             self.close()  # this process was forked meanwhile, and they are another's
         elif self._verifying is not None:
             self._look_at_verification(crew)
@@ -456,10 +489,8 @@ class Ahead:
         if answer.failure:
             self._queue_is_void()
             return self._miss(answer.failure)
-        if answer.ends and not self._known.draws:
+        if self._note_touched(answer.ends):
             # The first that draws. From now on they are a chain, which begins after this one.
-            self._known.draws = True
-            self._void()
             return self._miss("samples draw random numbers now and then")
         if not are_at({number: self._chain[number] for number in answer.ends}):
             self._void()

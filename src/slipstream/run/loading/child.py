@@ -25,7 +25,14 @@ from slipstream.run.loading.digest import digest, trouble
 from slipstream.run.loading.held import CHANGED, Held
 from slipstream.run.loading.outlets import has_device
 from slipstream.run.loading.read_only import forbid_writing
-from slipstream.run.loading.states import States, changed, others, read_states, write_states
+from slipstream.run.loading.states import (
+    States,
+    are_at,
+    changed,
+    others,
+    read_states,
+    write_states,
+)
 from slipstream.run.loading.surroundings import surroundings
 from slipstream.run.loading.threads import ThreadDependence
 from slipstream.run.pictures.batches import LateCollate
@@ -48,6 +55,9 @@ class Job:
     auto_collation: bool
     threads: int  # of torch in the loop's process
     held: Held | None = None  # as the loop's process looks at it
+    # Random generators that samples were seen to change. A sample that seeds one may leave it as it
+    # was, and not as the loop has it by then.
+    touched: frozenset[int] = frozenset()
 
     def is_that_of(self, other: "Job") -> bool:
         """Whether the very same things make the same batches; datasets may define == at will."""
@@ -158,7 +168,7 @@ class _Maker:
             return
         self._expected = max(nbytes, self._expected * 7 // 8)
         where = slot[0] if slot is not None else memory
-        ends = changed(before, after)
+        ends = changed(before, after, always=self._job.touched)
         entries = self._job.held.entries(index) if self._job.held is not None else 0
         asked = self._confinement.take_questions()
         seconds = time.perf_counter() - began
@@ -254,9 +264,8 @@ class _Maker:
             if why := trouble(first, second):
                 return why, "", {}
             still = [number for number in states if ends[number] == states[number]]
-            write_states({**states, **others(still)})
-            if still and digest(self._batch(index)) != made:
-                return "samples look at random generators that they do not draw from", "", {}
+            if still and (why := self._needs(still, index, states, made)):
+                return why, "", {}
             write_states(ends)
         except Closed:
             raise
@@ -265,6 +274,17 @@ class _Maker:
                 return f"making a batch {trace}", "", {}
             return f"in another process: {type(error).__name__}: {error}", "", {}
         return "", made, changed(states, ends)
+
+    def _needs(self, still: list[int], index: Any, states: States, made: str) -> str:
+        """What a batch has to do with generators that it left as they were."""
+        elsewhere = others(still)
+        write_states({**states, **elsewhere})
+        if digest(self._batch(index)) != made:
+            return "samples look at random generators that they do not draw from"
+        unknown = set(still) - self._job.touched
+        if not are_at({number: elsewhere[number] for number in unknown}):
+            return "samples seed random generators as they were seeded before"
+        return ""
 
     def _send(self, message: tuple[Any, ...]) -> None:
         self._wire.send(pickle.dumps(message, 5))

@@ -11,7 +11,7 @@ import stat
 import sys
 from typing import Any
 
-from slipstream.run.loading.outlets import watch_outlets, watch_seeds
+from slipstream.run.loading.outlets import watch_initial_seeds, watch_outlets, watch_seeds
 from slipstream.run.loading.questions import Note, Questions
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -53,6 +53,7 @@ class Confinement:
         self._size, self._written = self._sink_size(), self._bytes_written()
         sys.addaudithook(self._audit)
         watch_outlets(self._note_said)
+        watch_initial_seeds(self._note_asked)
         if seeds_device:
             watch_seeds(self._note_seeded)
 
@@ -116,6 +117,9 @@ class Confinement:
 
     def _note_said(self) -> None:
         self._tried = self._tried or _SAYS
+
+    def _note_asked(self) -> None:
+        self._tried = self._tried or "asks how torch was seeded"
 
     def _note_seeded(self) -> None:
         self._tried = self._tried or "seeds the device, or asks for it"

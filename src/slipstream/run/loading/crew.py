@@ -153,6 +153,7 @@ class Crew:
         self.has_scout = False
         self.owner = os.getpid()
         self.close = weakref.finalize(self, _end, self.children, self.owner)
+        _all.add(self)
 
     def grow(self) -> None:
         """One more."""
@@ -210,6 +211,16 @@ class Crew:
             for number, answer in owners[descriptor].receive():
                 if number > self._void:
                     self.answers[number] = answer
+
+
+_all: weakref.WeakSet[Crew] = weakref.WeakSet()
+
+
+def end_all() -> None:
+    """Those that work and those that wait: whoever has one finds it without children."""
+    for crew in [*_all]:
+        if crew.owner == os.getpid():
+            crew.close()
 
 
 def _end(children: list[Child], owner: int) -> None:

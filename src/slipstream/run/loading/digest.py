@@ -17,6 +17,9 @@ import torch
 
 from slipstream.loader.parcel import Leaf, has_usual_strides, wrap_each
 
+_MOST_OBJECTS = 10_000
+_PLAIN = frozenset({list, tuple, dict})
+_LEAVES = (torch.Tensor, np.ndarray)
 # Nobody can change these, whoever has them.
 _FROZEN = (
     type(None), bool, int, float, complex, str, bytes, range, slice, tuple, frozenset, type,
@@ -51,6 +54,32 @@ def trouble(first: Any, second: Any) -> str:
     if _changeable(first).keys() & _changeable(second).keys():
         return "its objects are the dataset's own"
     return ""
+
+
+def kinds(batch: Any) -> frozenset[type]:
+    """Of what is in it, but for what everybody has."""
+    found: set[type] = set()
+    ahead = [batch]
+    for _ in range(_MOST_OBJECTS):
+        if not ahead:
+            return frozenset(found)
+        thing = ahead.pop()
+        kind = type(thing)
+        if isinstance(thing, dict):
+            ahead += thing.values()
+        elif isinstance(thing, (list, tuple, set, frozenset)):
+            ahead += thing
+        elif isinstance(thing, (*_LEAVES, *_FROZEN)):
+            continue
+        else:
+            ahead += getattr(thing, "__dict__", {}).values()
+        if kind not in _PLAIN:
+            found.add(kind)
+    return frozenset({*found, _Many})
+
+
+class _Many:
+    """Stands for the kinds of more objects than are looked at."""
 
 
 def _is_usual(leaf: Leaf) -> bool:

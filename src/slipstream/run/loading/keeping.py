@@ -106,11 +106,16 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
-def forget_all() -> None:
-    """End those that wait."""
+def end_idle() -> None:
+    """Those that wait."""
     for crew in [*_idle.values()]:
         _end(crew)
     _idle.clear()
+
+
+def forget_all() -> None:
+    """End those that wait, and forget what was learned."""
+    end_idle()
     _off.clear()
     _depths.clear()
 

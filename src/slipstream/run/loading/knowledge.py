@@ -23,8 +23,9 @@ class Knowledge:
     roots: list[Any]
     off: str = ""
     made_here: int = 0
-    draws: bool = False
+    touched: set[int] = field(default_factory=set)  # generators that samples change
     verified: Held | None = None  # of what was seen to give the same batches elsewhere
+    kinds: frozenset[type] = frozenset()  # of objects in the batch that it was seen by
     misses: int = 0  # in a row
     iterations: int = 0
     scouts: bool = True  # whether one process may draw for others that make batches
@@ -42,6 +43,11 @@ class Knowledge:
     _loops: list[float] = field(default_factory=list)  # from its delivery to the next request
     _elsewhere_s: list[float] = field(default_factory=list)
     _scouted_s: list[float] = field(default_factory=list)
+
+    @property
+    def draws(self) -> bool:
+        """Whether samples draw random numbers."""
+        return bool(self.touched)
 
     @property
     def batch_s(self) -> float:

@@ -20,6 +20,7 @@ from slipstream.run.loading.looks import as_bytes, is_users_class
 _FEW = 256  # items, all of which are looked into elsewhere
 _MOST = 64  # long things
 _MANY = 4_000_000  # items, which are too many to hold on to
+_LARGE = 1 << 20  # bytes of an array of few rows
 _BYTES = 1 << 12  # of a row
 _TEXT = 1 << 9
 _DEPTH = 3
@@ -73,18 +74,32 @@ class Long:
                 numbers = [operator.index(subset.indices[number]) for number in numbers]
         except Exception:
             numbers = []
+        if any(isinstance(thing, dict) for thing in things):
+            items = [*numbers, *items, *_names(self._things, numbers)]
         return hash(tuple(_entries(thing, numbers, items) for thing in things))
+
+
+def _names(things: list[Any], numbers: list[int]) -> list[Any]:
+    """What lists have there and others may be looked up by."""
+    found: list[Any] = []
+    for thing in things:
+        if isinstance(thing, (list, tuple)):
+            for value in (thing[n] for n in numbers if -len(thing) <= n < len(thing)):
+                found += value if type(value) is tuple else (value,)
+    return [value for value in found if isinstance(value, (str, int, bytes, PurePath))]
 
 
 def _is_long(thing: Any) -> bool:
     if isinstance(thing, np.ndarray):
-        # What lies in a file may not be in memory yet.
-        is_changing = thing.flags.writeable and not isinstance(thing, np.memmap)
-        return thing.ndim > 0 and len(thing) > _FEW and is_changing
+        return thing.ndim > 0 and thing.flags.writeable and _is_large(thing)
     if isinstance(thing, torch.Tensor):
         is_plain = thing.layout is torch.strided and thing.device.type == "cpu"
-        return is_plain and thing.ndim > 0 and len(thing) > _FEW
+        return is_plain and thing.ndim > 0 and _is_large(thing)
     return isinstance(thing, (list, tuple, dict, set, deque)) and len(thing) > _FEW
+
+
+def _is_large(array: Any) -> bool:
+    return len(array) > _FEW or (len(array) > 1 and array.nbytes > _LARGE)
 
 
 def _is_changing(thing: Any) -> bool:
@@ -120,7 +135,7 @@ def _entries(thing: Any, numbers: list[int], items: list[Any]) -> bytes:
             inside = [n for n in numbers if -len(thing) <= n < len(thing)]
             return _rows_of_tensor(thing.detach(), inside)
         if isinstance(thing, dict):
-            found = [thing.get(item) for item in numbers or items]
+            found = [thing.get(item) for item in items]
         elif isinstance(thing, (set, deque)):
             return b""
         else:
@@ -143,7 +158,7 @@ def _rows(array: Any, numbers: list[int]) -> bytes:
 
 
 def _rows_of_tensor(tensor: torch.Tensor, numbers: list[int]) -> bytes:
-    if tensor.dtype in _ALSO_NUMPYS and not tensor.is_neg():
+    if _is_numpys(tensor):
         return _rows(tensor.numpy(), numbers)  # sooner
     nbytes = tensor.nbytes // len(tensor)
     if nbytes <= _BYTES:
@@ -152,6 +167,11 @@ def _rows_of_tensor(tensor: torch.Tensor, numbers: list[int]) -> bytes:
         return b""
     rows = tensor.reshape(len(tensor), -1)[:, :: nbytes // _BYTES + 1]
     return bytes(as_bytes(rows[numbers]))
+
+
+def _is_numpys(tensor: torch.Tensor) -> bool:
+    is_plain = tensor.is_cpu and tensor.layout is torch.strided
+    return is_plain and tensor.dtype in _ALSO_NUMPYS and not tensor.is_neg()
 
 
 def _form(value: Any, depth: int) -> Any:
@@ -165,7 +185,11 @@ def _form(value: Any, depth: int) -> Any:
     if isinstance(value, (np.generic, np.ndarray)):
         return _form_of_numbers(value)
     if isinstance(value, torch.Tensor):
-        return id(value), value._version
+        return (
+            id(value),
+            value._version,
+            _some(value.detach().numpy()) if _is_numpys(value) else b"",
+        )
     if isinstance(value, PurePath):
         return str(value)
     if depth and len(parts := _parts(value, kind)) <= _FEW:
@@ -179,9 +203,16 @@ def _form_of_numbers(value: Any) -> Any:
     if value.dtype.hasobject:
         few = value.size <= _FEW and value.dtype == np.dtype(object)
         return [_form(one, 1) for one in value.flat] if few else value.size
-    if value.nbytes <= _BYTES:
-        return id(value), value.tobytes()
-    return id(value), _rows(value, [0, len(value) // 2, -1])
+    return id(value), _some(value)
+
+
+def _some(array: Any) -> bytes:
+    """Of all parts of an array."""
+    if array.nbytes <= _BYTES:
+        return bytes(array.tobytes())
+    if array.flags.c_contiguous:
+        return bytes(array.reshape(-1)[:: array.nbytes // _BYTES + 1].tobytes())
+    return _rows(array, [0, len(array) // 2, -1])
 
 
 def _parts(value: Any, kind: type) -> Any:

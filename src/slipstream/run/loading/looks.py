@@ -23,7 +23,7 @@ from slipstream.doctor.record.places import is_foreign
 
 ATOMS = (
     int, float, complex, bool, str, bytes, type(None), type(...), range, slice, np.generic,
-    np.dtype, torch.dtype, torch.device, PurePath, ModuleType, BuiltinFunctionType,
+    np.dtype, torch.dtype, torch.device, PurePath, BuiltinFunctionType,
     GetSetDescriptorType, MemberDescriptorType, type(threading.Lock()), type(threading.RLock()),
 )  # fmt: skip
 MISSING = object()

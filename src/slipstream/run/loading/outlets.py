@@ -43,6 +43,12 @@ def has_device() -> bool:
     return torch.cuda.is_available() or torch.xpu.is_available()
 
 
+def watch_initial_seeds(note: Callable[[], None]) -> None:
+    """They tell what the loop has seeded, which draws nothing."""
+    asked = _noting(torch.initial_seed, note)
+    torch.initial_seed = torch.random.initial_seed = asked
+
+
 def watch_seeds(note: Callable[[], None]) -> None:
     """`torch.manual_seed` is for devices, too: here it reaches none, and asks why."""
     for device in (torch.cuda, torch.xpu):

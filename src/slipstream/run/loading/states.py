@@ -1,7 +1,7 @@
 """The global random generators that samples are drawn from: torch's, Python's and NumPy's."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,13 @@ def write_states(states: States) -> None:
         _WRITE[number](state)
 
 
-def changed(before: States, after: States) -> States:
-    """Those of `after` that are not as in `before`."""
-    return {number: state for number, state in after.items() if before[number] != state}
+def changed(before: States, after: States, *, always: Collection[int] = ()) -> States:
+    """Those of `after` that are not as in `before`, and these."""
+    return {
+        number: state
+        for number, state in after.items()
+        if number in always or before[number] != state
+    }
 
 
 def are_at(states: States) -> bool:

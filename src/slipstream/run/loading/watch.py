@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType, SimpleNamespace
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ _CONTAINERS = (dict, tuple, frozenset, list, set, deque)
 _OPEN = (Dataset, torch.nn.Module, argparse.Namespace, SimpleNamespace)
 # Not to be used in a process that was forked.
 _UNFORKABLE = frozenset({"lmdb", "sqlite3", "multiprocessing", "concurrent", "asyncio"})
+_SCRIPTED = (torch.jit.ScriptModule, torch._C.ScriptObject)
 _MOST_OBJECTS = 2000
 _FEW_ITEMS = 256
 _MANY_ITEMS = 2_000_000
@@ -125,6 +126,9 @@ class Watch:
             self._note(functools.partial(stamp_of, path))
 
     def _visit(self, thing: Any) -> None:
+        if isinstance(thing, ModuleType):  # the object's own, whatever it may look up there
+            self._visit_module(thing, frozenset(vars(thing)))
+            return
         if isinstance(thing, BuiltinFunctionType):
             self._visit_builtin(thing)
             return
@@ -132,11 +136,8 @@ class Watch:
             return
         self.seen[id(thing)] = thing
         kind = type(thing)
-        package = kind.__module__.partition(".")[0]
-        if isinstance(thing, GENERATORS):
-            self._refuse(f"it has a random generator of its own ({kind.__name__})")
-        elif package in _UNFORKABLE:
-            self._refuse(f"it holds {kind.__module__}.{kind.__name__}")
+        if why := _why_unfit(thing, kind):
+            self._refuse(why)
         elif isinstance(thing, torch.Tensor):
             self._visit_tensor(thing)
         elif isinstance(thing, np.ndarray):
@@ -248,7 +249,8 @@ class Watch:
             return (*map(content, cells), *found, *attributes.values())
 
         self._note(lambda: Identical(held()))
-        self._queue.extend([*held(), function.__defaults__, function.__kwdefaults__])
+        values = [value for value in held() if not isinstance(value, ModuleType)]
+        self._queue.extend([*values, function.__defaults__, function.__kwdefaults__])
         for name in wanted:
             # A module may be imported in the function.
             for module in (scope.get(name), sys.modules.get(name)):
@@ -263,8 +265,10 @@ class Watch:
         used = tuple(name for name in wanted if name in scope)
         self._note(lambda: Identical(tuple(scope.get(name) for name in used)))
         for value in [scope[name] for name in used]:
-            self._queue.append(value)
-            self._visit_module(value, wanted)
+            if isinstance(value, ModuleType):
+                self._visit_module(value, wanted)
+            else:
+                self._queue.append(value)
 
     def _visit_class(self, kind: type) -> None:
         if not is_users_class(kind):
@@ -300,6 +304,16 @@ class Watch:
         self._queue.extend(found.parts)
         self._addresses += found.addresses
         self._files += found.files
+
+
+def _why_unfit(thing: Any, kind: type) -> str:
+    if isinstance(thing, GENERATORS):
+        return f"it has a random generator of its own ({kind.__name__})"
+    if kind.__module__.partition(".")[0] in _UNFORKABLE:
+        return f"it holds {kind.__module__}.{kind.__name__}"
+    if isinstance(thing, _SCRIPTED):
+        return f"it holds {kind.__name__}, into which nobody can look"
+    return ""
 
 
 def _has_ended(weak: Any) -> bool:

@@ -8,8 +8,8 @@ import torch
 
 from slipstream.run.updating import group
 
-# Vectors of each length, and what is left behind them. In all no more than one thread of torch takes:
-# the others keep the settings that they were started with, and are for the script to start.
+# Vectors of each length, and what is left behind them. In all no more than one thread of torch
+# takes: the others keep settings that they are started with, which is for the script to do.
 _SIZES = (*range(1, 34), 63, 64, 65, 1000)
 _STEPS = 2
 # beta1, weight_decay, whether weights decay by themselves
