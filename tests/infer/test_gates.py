@@ -15,6 +15,7 @@ from torch import nn
 from slipstream.errors import UsageError
 from slipstream.infer.changes.layout import ChannelsLast
 from slipstream.infer.gates.contract import contract
+from slipstream.infer.gates.elsewhere import elsewhere
 from slipstream.infer.gates.metric import drop_of, is_worse, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
 from slipstream.infer.gates.reference import Reference, reference_of
@@ -403,6 +404,51 @@ def test_masks_of_ones_get_zeros() -> None:
     given = inputs_of((torch.ones(4, 8, dtype=torch.long), torch.arange(4)))
     mask, order = other_values(given, seed=0).args
     assert 0 < mask.sum() < 32 and sorted(order.tolist()) == [0, 1, 2, 3]
+
+
+class Angle(nn.Module):
+    def forward(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.atan2(y, x)
+
+
+class Masking(nn.Module):
+    """Attention that gives nothing where all is masked."""
+
+    def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=keep[:, None, :])
+
+
+def test_zeros_among_the_numbers_are_tried() -> None:
+    own = torch.Generator().manual_seed(0)
+    given = torch.randn(4, 8, generator=own), torch.randn(4, 8, generator=own)
+    known = reference(Angle(), given)
+    assert elsewhere(Angle(), known) is None
+
+    def other(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.where((y == 0) & (x < 0), -torch.pi, torch.atan2(y, x))
+
+    assert numeric(other, known, "exact")[0] is None
+    assert "far from the example" in str(elsewhere(other, known))
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.int64])
+def test_samples_of_which_all_is_masked_are_tried(kind: torch.dtype) -> None:
+    own = torch.Generator().manual_seed(0)
+    given = torch.randn(4, 12, 16, generator=own), torch.ones(4, 12, dtype=kind)
+
+    class Kept(Masking):
+        def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+            return super().forward(x, keep.bool())
+
+    known = reference(Kept(), given)
+    assert elsewhere(Kept(), known) is None
+
+    def other(x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        found = Kept()(x, keep)
+        return torch.where(keep.bool().any(1)[:, None, None], found, x.mean(1, keepdim=True))
+
+    assert numeric(other, known, "exact")[0] is None
+    assert "far from the example" in str(elsewhere(other, known))
 
 
 @pytest.mark.parametrize("how", ["function", "nested", "default", "method"])

@@ -249,6 +249,48 @@ def test_whole_numbers_that_it_computes_in_another_way(model: Any, given: torch.
         OPENVINO.apply(subject.copied(), subject)
 
 
+class Divided(nn.Module):
+    """Whole numbers that the file holds as floating-point ones in between."""
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        return torch.div(ids, 1000, rounding_mode="trunc"), torch.div(ids, 7, rounding_mode="floor")
+
+
+class Extremes(nn.Module):
+    def forward(self, ids: torch.Tensor) -> Any:
+        return ids.amax(1), torch.minimum(ids, ids.flip(1)), torch.fmod(ids, 12_345)
+
+
+@pytest.mark.parametrize("model", [Divided(), Extremes()], ids=["divided", "extremes"])
+def test_large_whole_numbers_that_onnx_runtime_has_no_bits_for(model: nn.Module) -> None:
+    subject = Subject(model.eval(), inputs_of(torch.randint(0, 1000, (8, 4))))
+    made = ONNXRUNTIME.apply(subject.copied(), subject)
+    assert isinstance(made, Elsewhere)
+    own = torch.Generator().manual_seed(0)
+    for most in (2**24, 2**26, 2**31, 2**40):
+        given = torch.randint(0, most, (8, 4), generator=own)
+        assert all(map(torch.equal, made(given), model(given))), most
+
+
+class LookedUp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(8, 4))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.table[ids] * 2
+
+
+def test_rows_that_openvino_would_take_from_anywhere() -> None:
+    given = torch.randint(0, 8, (4, 6))
+    subject = Subject(LookedUp().eval(), inputs_of(given))
+    with pytest.raises(OtherNumbers, match="it has no limits for the numbers of GatherND"):
+        OPENVINO.apply(subject.copied(), subject)
+    made = ONNXRUNTIME.apply(subject.copied(), subject)
+    with pytest.raises(Exception, match="invalid index"):
+        made(given + 10_000_000)
+
+
 @pytest.mark.parametrize("change", [OPENVINO, ONNXRUNTIME], ids=["openvino", "onnxruntime"])
 def test_large_whole_numbers_are_answered_by_the_model(change: Change) -> None:
     subject = Subject(Clamped().eval(), inputs_of(torch.randint(0, 60, (8, 4))))

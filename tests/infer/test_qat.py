@@ -508,3 +508,17 @@ def test_a_batch_without_samples_changes_no_range():
     before = {name: value.clone() for name, value in trained.state_dict().items()}
     assert trained(torch.empty(0, 8)).shape == (0, 8)
     assert all(torch.equal(value, before[name]) for name, value in trained.state_dict().items())
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 8), (2, 0, 8), (0, 8)])
+def test_a_batch_without_samples_has_the_shape_of_one(shape):
+    model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
+    trained = prepare_qat(model, torch.randn(16, 8), skip_first_last=False).eval()
+    found = convert_qat(trained).model(torch.empty(shape))
+    assert found.shape == trained(torch.empty(shape)).shape == (*shape[:-1], 4)
+
+
+def test_a_convolution_of_no_samples():
+    model = nn.Sequential(nn.Conv1d(4, 8, 3), nn.ReLU(), nn.Conv1d(8, 4, 1))
+    trained = prepare_qat(model, torch.randn(3, 4, 20), skip_first_last=False).eval()
+    assert convert_qat(trained).model(torch.empty(0, 4, 20)).shape == (0, 4, 18)
