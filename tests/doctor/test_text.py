@@ -114,10 +114,13 @@ def next_line(*commands: str | None) -> list[str]:
     return [line for line in screen(findings=found) if line.startswith("Next:")]
 
 
-def test_the_next_command_is_the_first_findings_own() -> None:
-    assert next_line("slipstream run --only a t.py", "slipstream run --only b t.py") == [
-        "Next: slipstream run --only a t.py"
-    ]
+def test_the_next_command_is_the_first_findings_own_where_others_have_none() -> None:
+    command = "slipstream run --only a t.py"
+    assert next_line(command, None) == next_line(command, command) == [f"Next: {command}"]
+    assert next_line(command, "slipstream run --only b t.py") == ["Next: slipstream run train.py"]
+    found = [named(f"rule-{k}", next=f"slipstream run --only {k} t.py ARGS") for k in "ab"]
+    lines = screen(findings=found, arguments=("--epochs", "2"))
+    assert "Next: slipstream run train.py --epochs 2" in lines
     # What others have would mend something else than what stands first.
     assert next_line(None, "slipstream run --only b t.py") == ["Next: slipstream run train.py"]
     assert next_line(None, None) == []

@@ -268,8 +268,12 @@ def _numbers(report: dict[str, Any]) -> Text:
 
 
 def _next_command(report: dict[str, Any]) -> str | None:
-    """What mends the first finding; where nothing does, what mends others."""
+    """What mends the first finding; where nothing does, or others have cures of their own, all."""
     commands = [finding.get("next") for finding in report["findings"]]
-    if not any(commands):
+    known = {command for command in commands if command}
+    if not known:
         return None
-    return commands[0] or f"slipstream run {quoted(report['script'])}"
+    if len(known) == 1 and commands[0]:
+        return str(commands[0])
+    behind = f" {ARGUMENTS}" if any(command.endswith(ARGUMENTS) for command in known) else ""
+    return f"slipstream run {quoted(report['script'])}{behind}"

@@ -5,6 +5,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from slipstream.run.outcome import ROUGH, FixOutcome, Outcome
+from slipstream.run.speed import Speed
 
 _AS_TRIED = 0.8
 _VAGUE = 4.0  # times as large as its lower end is an interval that says nothing but "faster"
@@ -36,8 +37,7 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
             "ceiling", f"{ceiling:.2f} steps/s if batches came at no cost: {share}", console
         )
     if outcome.steps_per_s:
-        slower = speed is not None and outcome.steps_per_s < _AS_TRIED * speed.after
-        why = ", with all that lies between steps, which trials do not count" if slower else ""
+        why = "" if speed is None else _why_slower(outcome.steps_per_s, speed)
         _print_line("this run", f"{outcome.steps_per_s:.2f} steps/s{why}", console)
     if outcome.tried_s:
         _print_line("trying", f"took {outcome.tried_s:.0f} s{_made_up(outcome)}", console)
@@ -67,11 +67,25 @@ def _rows(fixes: list[FixOutcome]) -> list[tuple[str, str, str, str]]:
     return [(state, ",\n".join(names), kind, why) for (state, kind, why), names in rows.items()]
 
 
+def _why_slower(steps_per_s: float, speed: Speed) -> str:
+    if steps_per_s < _AS_TRIED * speed.before:
+        return (
+            ", slower than the script as it is was in trials: other programs, or what lies between"
+            " steps, which trials do not count"
+        )
+    if steps_per_s < _AS_TRIED * speed.after:
+        return ", with all that lies between steps, which trials do not count"
+    return ""
+
+
 def _made_up(outcome: Outcome) -> str:
     speed = outcome.speed
     has_none = not any(fix.state == "applied" for fix in outcome.fixes)
-    if speed is None or speed.low <= 1 or has_none or outcome.missed:
+    if speed is None or has_none or outcome.missed:
         return ""
+    if speed.low <= 1:
+        had = "" if outcome.steps is None else f", and this run had {outcome.steps:,} steps"
+        return f"; whether fixes make up for that could not be told{had}"
     steps = outcome.tried_s / (1 / speed.before - 1 / speed.after)
     had = "" if outcome.steps is None else f"; this run had {outcome.steps:,}"
     return f", made up for after about {steps:,.0f} steps{had}"
