@@ -7,6 +7,7 @@ import hashlib
 import io
 import re
 import uuid
+from collections import deque
 from multiprocessing.reduction import ForkingPickler
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType
@@ -17,7 +18,7 @@ import torch
 
 from slipstream.loader.parcel import Leaf, has_usual_strides, wrap_each
 
-_MOST_OBJECTS = 10_000
+_MOST_OBJECTS = 500
 _PLAIN = frozenset({list, tuple, dict})
 _LEAVES = (torch.Tensor, np.ndarray)
 # Nobody can change these, whoever has them.
@@ -57,13 +58,13 @@ def trouble(first: Any, second: Any) -> str:
 
 
 def kinds(batch: Any) -> frozenset[type]:
-    """Of what is in it, but for what everybody has."""
+    """Of what is in it, but for what everybody has, as far as there is time to look."""
     found: set[type] = set()
-    ahead = [batch]
+    ahead = deque([batch])
     for _ in range(_MOST_OBJECTS):
         if not ahead:
-            return frozenset(found)
-        thing = ahead.pop()
+            break
+        thing = ahead.popleft()
         kind = type(thing)
         if isinstance(thing, dict):
             ahead += thing.values()
@@ -75,11 +76,7 @@ def kinds(batch: Any) -> frozenset[type]:
             ahead += getattr(thing, "__dict__", {}).values()
         if kind not in _PLAIN:
             found.add(kind)
-    return frozenset({*found, _Many})
-
-
-class _Many:
-    """Stands for the kinds of more objects than are looked at."""
+    return frozenset(found)
 
 
 def _is_usual(leaf: Leaf) -> bool:
