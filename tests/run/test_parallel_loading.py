@@ -31,8 +31,6 @@ from tests.run.loading_kit import (
     SIZE,
     Compared,
     Slow,
-    always_scouted,
-    always_worth_it,
     check_equal,
     check_left_alone,
     epochs,
@@ -41,12 +39,7 @@ from tests.run.loading_kit import (
     situation,
 )
 
-
-@pytest.fixture(autouse=True, params=["alone", "scouted"])
-def _worth_it(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    always_worth_it(monkeypatch)
-    if request.param == "scouted":
-        always_scouted(monkeypatch)
+pytestmark = pytest.mark.usefixtures("alone_or_scouted")
 
 
 DRAWS = ["", "torch", "python", "numpy", "torch python numpy"]

@@ -21,20 +21,13 @@ from slipstream.run.loading.watch import Watch
 from tests.run.loading_kit import (
     Compared,
     Slow,
-    always_scouted,
-    always_worth_it,
     check_equal,
     check_left_alone,
     flat,
     patient,
 )
 
-
-@pytest.fixture(autouse=True, params=["alone", "scouted"])
-def _worth_it(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    always_worth_it(monkeypatch)
-    if request.param == "scouted":
-        always_scouted(monkeypatch)
+pytestmark = pytest.mark.usefixtures("alone_or_scouted")
 
 
 class Reading(Slow):

@@ -24,8 +24,6 @@ from slipstream.run.fixes import parallel_loading
 from tests.run.loading_kit import (
     SIZE,
     Slow,
-    always_scouted,
-    always_worth_it,
     check_equal,
     check_left_alone,
     epochs,
@@ -34,12 +32,7 @@ from tests.run.loading_kit import (
     situation,
 )
 
-
-@pytest.fixture(autouse=True, params=["alone", "scouted"])
-def _worth_it(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    always_worth_it(monkeypatch)
-    if request.param == "scouted":
-        always_scouted(monkeypatch)
+pytestmark = pytest.mark.usefixtures("alone_or_scouted")
 
 
 class Writing(Slow):

@@ -51,7 +51,6 @@ _WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
 _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
-_ADVICE = "start anew with --skip parallel-loading"
 _SPOT_CHECKS, _CHECKED_EACH = (64,), 512  # of the batches that were made ahead
 
 
@@ -190,7 +189,8 @@ class Ahead:
         self._give_up(
             RuntimeError(
                 "a batch made ahead was not what it should have been, and those before it, back to"
-                f" the last that was looked at, may not have been either: {_ADVICE}"
+                " the last that was looked at, may not have been either: start anew with"
+                " --skip parallel-loading"
             )
         )
         return False

@@ -20,7 +20,6 @@ from slipstream.loader.parcel import Leaf, has_usual_strides, wrap_each
 
 _MOST_OBJECTS = 500
 _PLAIN = frozenset({list, tuple, dict})
-_LEAVES = (torch.Tensor, np.ndarray)
 # Nobody can change these, whoever has them.
 _FROZEN = (
     type(None), bool, int, float, complex, str, bytes, range, slice, tuple, frozenset, type,
@@ -28,6 +27,7 @@ _FROZEN = (
     datetime.timedelta, datetime.tzinfo, decimal.Decimal, uuid.UUID, re.Pattern, np.generic,
     np.dtype, torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
+_WITHOUT_PARTS = (torch.Tensor, np.ndarray, *_FROZEN)
 
 
 def digest(batch: Any) -> str:
@@ -70,7 +70,7 @@ def kinds(batch: Any) -> frozenset[type]:
             ahead += thing.values()
         elif isinstance(thing, (list, tuple, set, frozenset)):
             ahead += thing
-        elif isinstance(thing, (*_LEAVES, *_FROZEN)):
+        elif isinstance(thing, _WITHOUT_PARTS):
             continue
         else:
             ahead += getattr(thing, "__dict__", {}).values()
