@@ -27,6 +27,7 @@ from torch.utils.data import (
 from slipstream.doctor.capture import Span
 from slipstream.run.fixes import parallel_loading
 from slipstream.run.loading import ahead, knowledge
+from slipstream.run.loading.knowledge import Knowledge
 from tests.run.loading_kit import (
     SIZE,
     Compared,
@@ -609,6 +610,19 @@ def test_what_brings_nothing_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> N
     compared = Compared(epochs(lambda: DataLoader(Slow(), batch_size=2)))
     assert compared.fixed == compared.plain
     assert "did not come sooner" in compared.notes
+
+
+@pytest.mark.parametrize("draws", ["", "torch numpy"])
+def test_a_doubt_that_is_not_confirmed_lets_them_go_on(
+    draws: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Knowledge, "_is_sooner", lambda known, _: known.doubts > 0 or not known._periods_ahead
+    )
+    # Sixteen are judged, four are made here, and sixteen more are.
+    compared = check_equal(epochs(lambda: DataLoader(Slow(draws=draws), batch_size=1)), at_least=32)
+    assert [(known.doubts, known.pays) for known in compared.known] == [(1, True)]
+    assert "made ahead by" in compared.notes
 
 
 def test_a_failure_of_ours_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:

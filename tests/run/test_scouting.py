@@ -338,15 +338,49 @@ def _slower_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch, *, draws: b
     return torch.cat(seen).tolist()
 
 
-@pytest.mark.parametrize(("ahead_s", "pays"), [(0.05, True), (0.07, False)])
-def test_whether_it_pays_is_told_by_settled_steps(
-    ahead_s: float, pays: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def periods(known: Knowledge, seconds: float, *, is_ahead: bool) -> list[bool]:
+    """As many as are judged: what was said to each."""
+    several = [0.3, 0.3, 0.2, 0.2] if is_ahead else []  # while processes start
+    several += [seconds] * (12 if is_ahead else 4)
+    return [known.note_period(each, is_ahead=is_ahead, makers=2) for each in several]
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Knowledge:
     monkeypatch.setattr(knowledge, "_GAIN", 0.97)
     known = Knowledge([])
     for seconds in (0.5, 0.06, 0.07, 0.07):  # the first step is no measure
         known.note_period(seconds, is_ahead=False, makers=1)
-    periods = [0.3, 0.3, 0.2, 0.2] + [ahead_s] * 12  # nor are those while processes start
-    told = [known.note_period(seconds, is_ahead=True, makers=2) for seconds in periods]
-    assert told == [False] * 15 + [True]
-    assert known.pays is pays
+    return known
+
+
+def test_what_comes_sooner_pays(known: Knowledge) -> None:
+    assert periods(known, 0.05, is_ahead=True) == [False] * 15 + [True]
+    assert known.pays
+
+
+def test_what_does_not_is_compared_with_batches_made_here_now(known: Knowledge) -> None:
+    assert not any(periods(known, 0.07, is_ahead=True))
+    assert known.is_doubted
+    assert known.pays is None
+    assert periods(known, 0.07, is_ahead=False) == [False] * 3 + [True]
+    assert known.pays is False
+
+
+def test_a_processor_that_became_slower_is_no_reason_to_stop(known: Knowledge) -> None:
+    assert not any(periods(known, 0.1, is_ahead=True))
+    assert not any(periods(known, 0.15, is_ahead=False))
+    assert not known.is_doubted
+    assert periods(known, 0.1, is_ahead=True)[-1]
+    assert known.pays
+
+
+def test_doubts_have_an_end(known: Knowledge) -> None:
+    seconds = 0.1
+    while known.pays is None:
+        seconds *= 2
+        assert seconds < 5
+        periods(known, seconds, is_ahead=True)
+        if known.is_doubted:
+            periods(known, 1.5 * seconds, is_ahead=False)
+    assert known.pays is False

@@ -231,7 +231,7 @@ class Ahead:
 
     def _may_start(self) -> bool:
         known = self._known
-        if known.made_here < _LOOKED_AT and known.verified is None:
+        if known.is_doubted or (known.made_here < _LOOKED_AT and known.verified is None):
             return False
         if why := self._why_not():
             self._turn_off(why)
@@ -268,6 +268,8 @@ class Ahead:
         them where another has to find out first where the second begins.
         """
         known = self._known
+        if known.is_doubted:
+            return
         if self._goes_on_with(parked.take(known)):
             assert self._crew is not None
             if not known.draws:
@@ -545,6 +547,8 @@ class Ahead:
                 self._say_how()
             else:
                 self._turn_off("made ahead, batches did not come sooner")
+        elif is_ahead and self._known.is_doubted:
+            self.close()
 
     def _say_how(self) -> None:
         count = 0 if self._crew is None else len(self._crew.children)

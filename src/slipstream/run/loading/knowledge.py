@@ -12,6 +12,7 @@ _JUDGED = 12  # batches, and
 _JUDGED_ROUNDS = 2  # of all that make them
 _STARTING = 4  # of those that come ahead: forked processes are slow at first
 _GAIN = 0.97
+_DOUBTS = 3
 _RECENT = 3
 _RECENT_AHEAD = 8
 
@@ -34,6 +35,9 @@ class Knowledge:
     crew: Crew | None = None  # that does
     delivered: int = 0
     pays: bool | None = None  # working ahead, once enough was seen of it
+    doubts: int = 0  # about it, that were not confirmed
+    # The mean period of batches made ahead that did not come sooner than those made here once did.
+    _doubted_s: float = 0.0
     # What the loop takes, of what a batch takes to make: as seen while nobody else was at work.
     loop_share: float = 1.0
     _here_s: list[float] = field(default_factory=list)
@@ -91,11 +95,18 @@ class Knowledge:
         self.pays = None
         self._periods_ahead.clear()
 
+    @property
+    def is_doubted(self) -> bool:
+        """Whether batches are to be made here for a while, as those made ahead seem to be as slow.
+        The machine may have become slower since it was seen how long they take here.
+        """
+        return self._doubted_s > 0
+
     def note_period(self, seconds: float, *, is_ahead: bool, makers: int) -> bool:
         """A batch came so long after the one before. Whether `pays` is known now, said once."""
         if not is_ahead:
             self._periods_here = [*self._periods_here[-_RECENT:], seconds]
-            return False
+            return self.is_doubted and len(self._periods_here) > _RECENT and self._resolve_doubt()
         if self.pays is not None or not self._periods_here:
             return False
         self._periods_ahead.append(seconds)
@@ -104,8 +115,25 @@ class Knowledge:
             return False
         # They may come a few at once, and then none for long. The longest is a chance.
         mean = statistics.fmean(sorted(settled)[:-1])
-        self.pays = mean <= _GAIN * statistics.median(self._periods_here)
+        self.pays = self._is_sooner(mean)
+        if self.pays or self.doubts >= _DOUBTS:
+            return True
+        self.judge_anew()
+        self._doubted_s = mean
+        self._periods_here.clear()
+        return False
+
+    def _resolve_doubt(self) -> bool:
+        """Whether it was right."""
+        mean, self._doubted_s = self._doubted_s, 0.0
+        if self._is_sooner(mean):
+            self.doubts += 1
+            return False
+        self.pays = False
         return True
+
+    def _is_sooner(self, mean_s: float) -> bool:
+        return mean_s <= _GAIN * statistics.median(self._periods_here)
 
 
 def _usual(seconds: list[float]) -> float:
