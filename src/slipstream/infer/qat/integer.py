@@ -26,10 +26,12 @@ class IntegerLayer(CodedLayer):
     """Multiplies uint8 inputs with int8 weights and adds in int32, in oneDNN's kernels. For
     `torch.compile` and `torch.export` it is the same layer between torch's operators that quantize
     and dequantize, of which Inductor makes such kernels when weights are frozen. On other devices
-    and in other precisions it computes in floating-point.
+    and in other precisions it computes in floating-point, and so it does on processors that add
+    products of bytes in 16 bits, where they overflow.
     """
 
     _packed: _Packed | None
+    _is_exact: bool | None  # on this machine; None: not looked at yet
     _step: float
     _zero: int
 
@@ -39,13 +41,20 @@ class IntegerLayer(CodedLayer):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """What the trained layer gives."""
-        if torch.compiler.is_compiling() and self.activation_top == _BYTE:
+        is_compiling = torch.compiler.is_compiling()
+        if is_compiling and self._is_exact and self.activation_top == _BYTE:
             return self._as_graph(x)
         if x.dtype != torch.float32 or self.step.dtype != x.dtype or x.device.type != "cpu":
             return super().forward(x)
         is_one = not isinstance(self.layer, nn.Linear) and x.dim() != len(self.shape)
         if is_one or not x.numel():  # a sample and no batch, or none at all
             return super().forward(x)
+        if self._is_exact is None and not is_compiling:
+            self._is_exact = _is_exact(self)
+        return self.in_whole_numbers(x) if self._is_exact else super().forward(x)
+
+    def in_whole_numbers(self, x: torch.Tensor) -> torch.Tensor:
+        """By the kernel, right or wrong."""
         if self._packed is None:
             self._packed = _pack(self)
         own, step, zero = self._packed, self._step, self._zero
@@ -75,16 +84,27 @@ class IntegerLayer(CodedLayer):
 
     def _forget(self) -> None:
         """What was made of the buffers is made of them anew."""
-        self._packed = None
+        self._packed = self._is_exact = None
         self._step, self._zero = float(self.activation_step), int(self.activation_zero)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is packed for the kernels of this machine."""
-        return {**self.__dict__, "_packed": None}
+        """Without what is packed for the kernels of this machine, and whether they are right."""
+        return {**self.__dict__, "_packed": None, "_is_exact": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """On a machine that may be another one."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._look()
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._forget()
+        self._look()
+
+    def _look(self) -> None:
+        """Now, as a compiler cannot."""
+        if self.step.device.type == "cpu" and self.step.dtype == torch.float32:
+            self._is_exact = _is_exact(self)
 
 
 def integer_layer(trained: QatLayer) -> tuple[IntegerLayer | None, str]:
@@ -101,17 +121,32 @@ def integer_layer(trained: QatLayer) -> tuple[IntegerLayer | None, str]:
     ):
         return None, f"padding {layer.padding_mode}, {layer.padding!r} is not one of the kernels'"
     made = IntegerLayer(trained)
-    inputs = _inputs_on_steps(made)
     try:
-        with torch.no_grad():
-            found, right = made(inputs), CodedLayer.forward(made, inputs)
+        apart, largest = _compare(made)
     except Exception as error:  # an operator that this torch does not have, or that does not do it
         first = str(error).splitlines() or [""]
         return None, f"torch has no kernel for it here: {type(error).__name__}: {first[0][:120]}"
-    apart = float((found - right).abs().max())
-    if not apart <= _CLOSE * float(right.abs().max()):
-        return None, f"the kernel's results are {apart:.1e} away from what was trained"
+    if not apart <= _CLOSE * largest:
+        return None, f"the kernel is {apart:.1e} of {largest:.1e} away from what was trained"
+    made._is_exact = True
     return made, "int8 kernels of oneDNN"
+
+
+def _is_exact(made: IntegerLayer) -> bool:
+    try:
+        apart, largest = _compare(made)
+    except Exception:
+        return False
+    return apart <= _CLOSE * largest
+
+
+@torch.no_grad()
+def _compare(made: IntegerLayer) -> tuple[float, float]:
+    """How far the kernel is from what was trained, and the largest result."""
+    inputs = _inputs_on_steps(made)
+    with torch.autocast("cpu", enabled=False):
+        found, right = made.in_whole_numbers(inputs), CodedLayer.forward(made, inputs)
+    return float((found - right).abs().max()), float(right.abs().max())
 
 
 def weight_device(trained: QatLayer) -> torch.device:
@@ -120,7 +155,9 @@ def weight_device(trained: QatLayer) -> torch.device:
 
 
 def _inputs_on_steps(made: IntegerLayer) -> torch.Tensor:
-    """Inputs that are steps of the range exactly, so that both ways round them to the same."""
+    """Inputs that are steps of the range exactly, so that both ways round them to the same. The
+    first sample is the one whose sums are the largest.
+    """
     layer: Any = made.layer
     if isinstance(layer, nn.Linear):
         shape: tuple[int, ...] = (3, layer.in_features)
@@ -129,6 +166,7 @@ def _inputs_on_steps(made: IntegerLayer) -> torch.Tensor:
         shape = (2, layer.in_channels, *(dilation * (kernel - 1) + 4 for kernel, dilation in sides))
     own = torch.Generator("cpu").manual_seed(0)
     steps = torch.randint(0, made.activation_top + 1, shape, generator=own, device="cpu")
+    steps[0] = made.activation_top
     return (steps - made.activation_zero) * made.activation_step
 
 
