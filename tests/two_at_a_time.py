@@ -26,9 +26,11 @@ _LOGS = _ROOT / "build" / "tests"
 
 
 def main() -> int:
-    # Where a shell runs this in the background these are ignored, and tests would inherit it.
+    # Where a shell runs this in the background, or nohup does, these are ignored, and tests would
+    # inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     files = sorted(str(path.relative_to(_ROOT)) for path in _ROOT.glob("tests/**/test_*.py"))
     _LOGS.mkdir(parents=True, exist_ok=True)
     shown = _LOGS.relative_to(_ROOT)
