@@ -169,14 +169,14 @@ def test_the_ladder(tmp_path: Path) -> None:
 
 def test_the_ladder_needs_more_than_an_epoch(tmp_path: Path) -> None:
     write(tmp_path, {"num_workers": 0})
-    text = (tmp_path / "loop.py").read_text().replace("3200", "100").replace("0.001", "0.002")
+    text = (tmp_path / "loop.py").read_text().replace("3200", "100").replace("0.001", "0.004")
     text = text.replace("in DataLoader(Slow(), 8, **options)", "in forever(DataLoader(Slow(), 8))")
     endless = "\ndef forever(loader):\n    while True: yield from loader\n"
     (tmp_path / "loop.py").write_text(text.replace("\nif __name__", f"{endless}\nif __name__"))
     done = doctor(tmp_path, "--steps", "10", "--examine", "loop.py")
     assert done.returncode == 0, done.stderr
     ladder = {rung["name"]: rung["ms"] for rung in report_of(tmp_path)["ladder"]}
-    assert ladder["collate and hand-over"] < 8 < ladder["the same samples again"]
+    assert ladder["collate and hand-over"] < 20 < ladder["the same samples again"]
 
 
 def test_warnings_name_the_script(tmp_path: Path) -> None:
