@@ -10,7 +10,7 @@ import torch
 from slipstream.doctor.record.loop import _describe_optimizer
 from slipstream.run.apply import apply_all
 from slipstream.run.fix import Situation
-from slipstream.run.fixes import foreach_optimizer, fused_optimizer
+from slipstream.run.fixes import foreach_optimizer, fused_optimizer, native_optimizer
 from tests.run.loop_kit import situation
 
 WAYS: dict[str, list[dict[str, Any]]] = {
@@ -227,6 +227,19 @@ def test_beside_the_fused_form_it_does_nothing() -> None:
     for undo in reversed(undos):
         undo()
     assert (group["fused"], group["foreach"]) == (None, None)
+
+
+def test_beside_the_native_one_it_takes_what_that_leaves() -> None:
+    found = situation()
+    undos = list(apply_all([foreach_optimizer.NAME, native_optimizer.NAME], found).values())
+    for kind in (torch.optim.Adam, torch.optim.RMSprop):
+        train(kind(parameters(), lr=0.1), 3)
+    for undo in reversed(undos):
+        undo()
+    assert found.notes[foreach_optimizer.NAME] == [
+        "Adam: foreach=True where native-optimizer leaves it",
+        "RMSprop: foreach=True where native-optimizer leaves it",
+    ]
 
 
 def entry(**changes: Any) -> dict[str, Any]:

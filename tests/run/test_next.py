@@ -167,6 +167,8 @@ def test_what_trying_took_is_told() -> None:
     assert "trying   took 30 s; whether fixes make up for that could not be told" in unsure
     assert "and this run had 69 steps" in unsure
     assert "could not be told from noise (0.80 to 1.20 x as fast)" in unsure
+    anything = said(Speed(50.0, 48.0, 0.08, 9.83))
+    assert "what it brings could not be told from noise." in anything
 
 
 def test_a_speed_with_a_fix_that_the_run_went_without_is_that_of_trials() -> None:

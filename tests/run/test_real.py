@@ -92,7 +92,7 @@ def test_a_run_as_its_trials_keeps_its_fixes(tmp_path: Path) -> None:
     assert {fix.why for fix in outcome.fixes if fix.state == "applied"} == {"why"}
     why = {fix.name: fix.why for fix in outcome.fixes if fix.state == "skipped"}
     assert "zero-grad" not in why
-    assert why.pop("async-save").startswith("files that take a moment")
+    assert why.pop("async-save").startswith("files that are written in a moment")
     assert why.pop("parallel-loading").count("DataLoader at ") == 1  # though there are three
     assert set(why.values()) == {"there was nothing to do for it"}
 

@@ -1,6 +1,7 @@
 """What two trials say together; what they would have run is given."""
 
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,6 +58,35 @@ def test_later_trials_are_judged_like_the_first(
     found = tried._judge(["some-fix"])[1]
     assert found is None if fault is None else fault in str(found)
     assert next(fixed, None) is None
+
+
+@pytest.mark.parametrize("idle", [["some-fix", "other-fix"], ["some-fix"]])
+def test_fixes_that_had_nothing_to_do_are_not_timed(
+    idle: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Whatever looks slower or faster is not theirs, unless one of them did something."""
+    made = []
+
+    def try_out(target: Any, *, fixes: Any = (), **options: Any) -> Trial:
+        made.append(fixes)
+        found = trial(0.13 if fixes else 0.1)
+        found.left.update(dict.fromkeys(idle, "nothing to do"))
+        return found
+
+    monkeypatch.setattr(trials, "try_out", try_out)
+    monkeypatch.setattr(trials, "Others", Crowd)
+    names = ["some-fix", "other-fix"]
+    tried = trials.Trials(Target("train.py"), Wish(), 0, tmp_path, lambda line: None, Ranks())
+    fixes = [SimpleNamespace(name=name) for name in names]
+    monkeypatch.setattr(tried, "_without_culprit", lambda taken, fault: [])
+    kept = tried._proved(fixes)  # type: ignore[arg-type]
+    if len(idle) == len(names):
+        assert kept == fixes
+        assert made == [(), tuple(names)]
+        assert tried._tried.speed is None
+    else:
+        assert kept == []
+        assert len(made) > 2
 
 
 def slow_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> tuple[trials.Trials, list[Any]]:

@@ -84,7 +84,7 @@ def test_a_dry_run_does_not_call_applied_what_left_all_alone(tmp_path: Path) -> 
     why = next(entry["why"] for entry in result["fixes"] if entry["fix"] == "async-save")
     if not why.startswith("slower"):  # by chance
         assert state_of(result, "async-save") == "skipped"
-        assert why.startswith("files that take a moment")
+        assert why.startswith("files that are written in a moment")
     assert state_of(result, "async-save") != "applied"
 
 

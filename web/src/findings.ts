@@ -9,6 +9,7 @@ const CLASSES = {
   N: ["numeric", "The same maths, with other rounding or random numbers."],
   S: ["semantic", "What is computed changes: only ever suggested."],
 } as const;
+const SAME_RESULTS = "This command leaves results as they are, bit for bit.";
 
 export function findings(page: Page): HTMLElement {
   const sorted = [...page.report.findings].sort((a, b) => b.cost_ms - a.cost_ms);
@@ -37,8 +38,14 @@ function card(finding: Finding, excerpts: Excerpt[]): HTMLElement {
     finding.places.length ? h("p", { class: "note" }, `Also at ${finding.places.join(", ")}`) : null,
     h("p", { class: "fix" }, finding.fix),
     finding.next ? command(finding.next) : null,
+    isExactAllTheSame(finding) ? h("p", { class: "note" }, SAME_RESULTS) : null,
   );
   return h("li", { class: "card" }, cost, body);
+}
+
+// The advice may be numeric, and the command not: without this flag it keeps all bits.
+function isExactAllTheSame({ class: kind, next }: Finding): boolean {
+  return kind !== "E" && next !== null && !next.includes("--allow numeric");
 }
 
 function badge(letter: Finding["class"]): HTMLElement {

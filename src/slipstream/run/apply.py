@@ -83,6 +83,7 @@ def apply_all(names: Iterable[str], situation: Situation) -> dict[str, Undo]:
     for name in sorted(names, key=lambda name: order.get(name, len(order))):
         try:
             undo[name] = fix_named(name).apply(situation)
+            situation.in_place.add(name)
         except Exception as error:
             situation.give_up(name, error)
     return undo

@@ -34,6 +34,7 @@ class Situation:
 
     While the script runs, fixes write into `notes` what they did to what: {fix: [line, …]}, and
     into `failures` what made them give up. Those `notes` that say what was not done are in `left`.
+    `in_place` are fixes that were applied.
     """
 
     report: dict[str, Any]
@@ -41,6 +42,7 @@ class Situation:
     notes: dict[str, list[str]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     left: dict[str, set[str]] = field(default_factory=dict)
+    in_place: set[str] = field(default_factory=set)
 
     @property
     def on_device(self) -> bool:

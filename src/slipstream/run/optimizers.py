@@ -60,15 +60,17 @@ class _Own:
 class Switched:
     """Knows what groups were before. `may_be` says of a group whether it may be switched at all;
     `can_be_fused`, in each step, whether it can be to the fused form. Else it is to the one for
-    lists of tensors, where gradients are of these `types`.
+    lists of tensors, where gradients are of these `types`. `beside` is a fix that takes steps of
+    such groups, unless it leaves them.
     """
 
     def __init__(
         self, situation: Situation, name: str, may_be: IsOpen, can_be_fused: IsFit | None = None,
-        types: tuple[torch.dtype, ...] | None = None,
+        types: tuple[torch.dtype, ...] | None = None, beside: str | None = None,
     ) -> None:  # fmt: skip
         self._situation, self._name, self._types = situation, name, types
         self._may_be, self._can_be_fused = may_be, can_be_fused
+        self._where = f" where {beside} leaves it" if beside else ""
         # Of each group, by its identity.
         self._own: weakref.WeakKeyDictionary[Any, dict[int, _Own]] = weakref.WeakKeyDictionary()
         self._refused: weakref.WeakKeyDictionary[Any, dict[int, _Own]] = weakref.WeakKeyDictionary()
@@ -156,7 +158,7 @@ class Switched:
         if wanted is fused:
             _count_on_devices(optimizer, group)
         ways = [f"{name}=True" for name in _CHOICES if wanted.get(name)] or ["as written"]
-        self._situation.note(self._name, f"{type(optimizer).__name__}: {ways[0]}")
+        self._situation.note(self._name, f"{type(optimizer).__name__}: {ways[0]}{self._where}")
 
     def _forget_others(self, optimizer: Any) -> None:
         """Groups that the script has taken out."""

@@ -8,7 +8,7 @@ from slipstream.run.outcome import ROUGH, FixOutcome, Outcome
 from slipstream.run.speed import Speed
 
 _AS_TRIED = 0.8
-_VAGUE = 4.0  # times as large as its lower end is an interval that says nothing but "faster"
+_VAGUE = 4.0  # times as large as its lower end is an interval that says nothing about how much
 _LABEL = 9  # columns
 _STYLES = {"applied": "green", "undone": "red", "skipped": "dim"}
 
@@ -105,10 +105,11 @@ def _headline(outcome: Outcome) -> str:
             f" {speed.high:.2f}), with {without}; the run went without."
         )
     if speed is None:
-        return f"{fixes}; too few steps to measure what {they}."
+        return f"{fixes}; trials could not measure what {they}."
     if speed.low < 1:
         # Fixes that surely slow it down were undone.
-        between = f" ({speed.low:.2f} to {speed.high:.2f} x as fast)" if speed.high >= 1 else ""
+        says = 1 <= speed.high <= _VAGUE * speed.low
+        between = f" ({speed.low:.2f} to {speed.high:.2f} x as fast)" if says else ""
         return f"{fixes}; what {they} could not be told from noise{between}."
     if speed.high > _VAGUE * speed.low:
         return (

@@ -52,7 +52,9 @@ def gives_the_same(entry: dict[str, Any]) -> bool:
 
 def apply(situation: Situation) -> Undo:
     """As said."""
-    return switch(Switched(situation, NAME, _may_be_switched, types=_TYPES))
+    native = native_optimizer.NAME
+    beside = native if native in situation.in_place else None
+    return switch(Switched(situation, NAME, _may_be_switched, types=_TYPES, beside=beside))
 
 
 def _may_be_switched(optimizer: Any, group: dict[str, Any]) -> bool:

@@ -3,9 +3,9 @@
 The file has the bytes that torch.save would have written. Until it is whole it has another name,
 and calls that could see it wait: loading, listing, moving it, other processes, the end of the
 script. An error of the disk is raised by the next save, or at the end. Where the process is killed
-while a file is under way, that file is what it was before. Files that take a moment, or may not fit
-on the disk, are written as the script says; and so are all while other processes could be told of
-them.
+while a file is under way, that file is what it was before. Files that are written in a moment, or
+may not fit on the disk, are written as the script says; and so are all while other processes could
+be told of them.
 """
 
 import os
@@ -23,8 +23,8 @@ from slipstream.run.saves.writer import Refused, Writer, has_ranks
 
 NAME = "async-save"
 _LEFT = (
-    "files that take a moment, cannot be copied or may not fit, or that other processes may be "
-    "told of, are written as the script says"
+    "files that are written in a moment, cannot be copied or may not fit, or that other processes "
+    "may be told of, are written as the script says"
 )
 
 
