@@ -348,6 +348,20 @@ def test_a_step_in_inference_mode_between_others(known: Situation) -> None:
     both_ways(known, script)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+def test_states_that_were_made_in_inference_mode_are_torchs(known: Situation, kind: Any) -> None:
+    """It does not change them elsewhere."""
+    made = nn.Parameter(torch.ones(3))
+    options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    optimizer = kind([made], lr=0.1, **options)
+    made.grad = torch.ones(3)
+    with torch.inference_mode():
+        optimizer.step()
+    made.grad = torch.ones(3)
+    with pytest.raises(RuntimeError, match="inference tensor"):
+        optimizer.step()
+
+
 class Stop(Exception):
     """Of a script's own."""
 

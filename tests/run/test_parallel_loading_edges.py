@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import ImageFile
 from torch.utils.data import DataLoader
 
 from slipstream.run.loading.watch import Watch
@@ -180,9 +181,14 @@ def threaded(enabled: bool) -> None:
     torch.set_num_threads(2 if enabled else 1)
 
 
+def torn(enabled: bool) -> None:
+    ImageFile.LOAD_TRUNCATED_IMAGES = enabled
+
+
 SETTINGS: dict[str, tuple[Any, Callable[[Any, int], Any], Callable[[bool], None]]] = {
     "autocast": (torch.linspace(0, 1, 64).reshape(8, 8), multiplied, cast),
     "decimal": (None, tiny, precise),
+    "torn files": (None, lambda held, index: ImageFile.LOAD_TRUNCATED_IMAGES, torn),
     "threads": (
         torch.linspace(0, 1, 300_000), lambda held, index: (held * (index + 1.1)).sum(), threaded,
     ),
@@ -241,6 +247,31 @@ def test_records_that_the_loop_begins_to_take() -> None:
 
     compared = check_equal(use, at_least=20)
     assert len(compared.plain[0]) >= 4 * 8
+
+
+def of_a_model(held: Any, index: int) -> Any:
+    return held * index  # with a graph, which cannot travel
+
+
+def conjugated(held: Any, index: int) -> Any:
+    return torch.complex(torch.ones(3), torch.full((3,), float(index))).conj()
+
+
+@pytest.mark.parametrize("read", [of_a_model, conjugated])
+def test_one_loader_that_cannot_be_made_ahead_is_none_of_anothers_business(read: Any) -> None:
+    held = torch.ones(3, requires_grad=True)
+
+    def use() -> Any:
+        odd = [
+            [part.is_conj() for part in batch]
+            for batch in DataLoader(Reading(held, read), batch_size=4, collate_fn=list)
+        ]
+        usual = [flat(batch) for batch in DataLoader(Reading(None, tiny), batch_size=4)]
+        return odd, usual
+
+    compared = check_equal(use, at_least=0)
+    assert not compared.failures
+    assert compared.delivered >= 8, compared.notes
 
 
 def seeds_all(held: Any, index: int) -> Any:

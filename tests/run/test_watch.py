@@ -115,6 +115,67 @@ def test_a_module_that_is_imported_in_a_function_is_seen(
     assert not watch.is_same()
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        'getattr(settings, "size", 0)', 'vars(settings)["size"]', 'settings.__dict__["size"]',
+        'operator.attrgetter("size")(settings)', "getattr(settings, NAME)",
+        'importlib.import_module("by_string_settings").size', 'globals()["own"]', 'eval("own + 1")',
+        'getattr(sys.modules["by_string_settings"], "si" + "ze")', 'getattr(settings, "late", 0)',
+    ],
+)  # fmt: skip
+def test_what_is_looked_up_by_a_string_is_seen(
+    look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "by_string_settings.py").write_text("size = 1\n")
+    (tmp_path / "by_string_data.py").write_text(
+        "import importlib, operator, sys\nimport by_string_settings as settings\n"
+        f"NAME, own, x = 'size', 1, 0\ndef read(index):\n    return {look}, 'x'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "by_string_settings", raising=False)
+    monkeypatch.delitem(sys.modules, "by_string_data", raising=False)
+    data, settings = map(importlib.import_module, ("by_string_data", "by_string_settings"))
+    watch = Watch([data.read])
+    assert not watch.why_not and watch.is_same()
+    data.other = 1
+    assert watch.is_same()
+    before = data.read(0)
+    settings.size, settings.late, data.own = 2, 1, 2
+    assert data.read(0) != before
+    assert not watch.is_same()
+
+
+def test_names_of_fields_are_no_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop at the top of a script has variables called like them."""
+    watch = Watch([read_field])
+    monkeypatch.setitem(globals(), "image", 3)
+    assert watch.is_same()
+
+
+def read_field(index: int) -> Any:
+    return {"image": index}
+
+
+class Kind(type):
+    level = 1
+
+
+class OfKind(metaclass=Kind):
+    pass
+
+
+def read_kind(index: int) -> Any:
+    return OfKind.level
+
+
+def test_what_a_class_has_from_its_own_class_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch([read_kind])
+    assert not watch.why_not and watch.is_same()
+    monkeypatch.setattr(Kind, "level", 2)
+    assert not watch.is_same()
+
+
 def test_objects_of_packages_are_named() -> None:
     found = Watch([read_pipeline]).foreign
     assert [thing for thing in found if thing is PIPELINE]

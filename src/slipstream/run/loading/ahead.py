@@ -224,10 +224,15 @@ class Ahead:
                 else:
                     self._work()
             else:
-                expected, ends = digest(batch), changed(before, after)
-                known.kinds = kinds(batch)
+                try:
+                    expected, known.kinds = digest(batch), kinds(batch)
+                except Exception as error:
+                    self._turn_off(
+                        f"its batches cannot be handed over: {str(error).partition('. ')[0]}"
+                    )
+                    return
                 number = self._start().verify(index, before)
-                self._verifying = number, expected, ends, time.monotonic()
+                self._verifying = number, expected, changed(before, after), time.monotonic()
 
     def _may_start(self) -> bool:
         known = self._known

@@ -45,14 +45,15 @@ def trouble(first: Any, second: Any) -> str:
     made like `first`: memory and objects that both have are not theirs.
     """
     leaves, others = wrap_each(first).leaves, wrap_each(second).leaves
-    if any(not _is_usual(leaf) for leaf in leaves):
+    met = _changeable(first)
+    if not all(map(_is_usual, leaves)) or any(map(_is_turned, met.values())):
         return "its tensors lie in memory in a way that would be lost"
     places = [_memory(leaf) for leaf in leaves if leaf.nbytes]
     if set(places) & {_memory(leaf) for leaf in others if leaf.nbytes}:
         return "its tensors are the dataset's own"
     if len(set(places)) < len(places):
         return "its tensors share memory"
-    if _changeable(first).keys() & _changeable(second).keys():
+    if met.keys() & _changeable(second).keys():
         return "its objects are the dataset's own"
     return ""
 
@@ -84,6 +85,11 @@ def _is_usual(leaf: Leaf) -> bool:
     if isinstance(leaf, np.ndarray) or not leaf.is_contiguous():
         return True
     return has_usual_strides(leaf)
+
+
+def _is_turned(thing: Any) -> bool:
+    """Whether it is a tensor that holds its numbers with the other sign."""
+    return isinstance(thing, torch.Tensor) and (thing.is_conj() or thing.is_neg())
 
 
 def _strides(leaf: Leaf) -> tuple[int, ...]:

@@ -3,9 +3,11 @@
 import dis
 import functools
 import operator
+import re
 import sys
 import threading
 import zlib
+from collections.abc import Iterator
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
@@ -28,6 +30,12 @@ ATOMS = (
 )  # fmt: skip
 MISSING = object()
 _GLOBALS = ("_GLOBAL", "_GLOBALS", "_NAME")  # ends of what instructions are called
+# What reaches globals, or a module, by a string.
+_BY_STRINGS = frozenset({"globals", "eval", "exec", "modules", "import_module", "__import__"})
+# What reaches what a module holds by a name that need not stand in the code.
+_BY_ANY_NAME = _BY_STRINGS | {"getattr", "vars", "__dict__", "attrgetter", "methodcaller"}
+_RUNS_TEXT = frozenset({"eval", "exec"})
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 class Identical:
@@ -62,9 +70,37 @@ def names(code: CodeType) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=4096)
 def global_names(code: CodeType) -> frozenset[str]:
-    """Names that the code, and the functions inside it, look up or set among the globals."""
+    """Names that the code, and the functions inside it, look up or set among the globals; where it
+    may do so by strings, such as `globals()["size"]`, these as well.
+    """
     own = (i.argval for i in dis.get_instructions(code) if i.opname.endswith(_GLOBALS))
-    return frozenset(own).union(*map(global_names, _inner(code)))
+    by_strings = words(code) if _BY_STRINGS & names(code) else frozenset[str]()
+    return by_strings.union(own, *map(global_names, _inner(code)))
+
+
+@functools.lru_cache(maxsize=4096)
+def words(code: CodeType) -> frozenset[str]:
+    """Strings in the code, and in the functions inside it, that are names: `getattr` looks up by
+    those. Of text that may be run, all words.
+    """
+    texts = _strings(code.co_consts)
+    if not _RUNS_TEXT & names(code):
+        texts = (text for text in texts if text.replace(".", "_").isidentifier())
+    own = (word for text in texts for word in _WORD.findall(text))
+    return frozenset(own).union(*map(words, _inner(code)))
+
+
+def may_use_any_name(code: CodeType) -> bool:
+    """Whether it may look up what a module holds by names that do not stand in it."""
+    return bool(_BY_ANY_NAME & names(code))
+
+
+def _strings(constants: Any) -> Iterator[str]:
+    for constant in constants:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, (tuple, frozenset)):
+            yield from _strings(constant)
 
 
 def _inner(code: CodeType) -> list[CodeType]:

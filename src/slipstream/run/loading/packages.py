@@ -6,6 +6,7 @@ nor is known never to change is refused.
 """
 
 import array
+import collections
 import ctypes
 import io
 import mmap
@@ -31,6 +32,7 @@ _WITHOUT_STATE = (
     types.CodeType, types.WrapperDescriptorType, types.MethodWrapperType,
     types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias,
     types.UnionType, type(NotImplemented), np.ufunc,
+    type(collections.namedtuple("_", "field").field),  # type: ignore[attr-defined]
 )  # fmt: skip
 # That has no owner who counts changes, and may be shared.
 MEMORY = (

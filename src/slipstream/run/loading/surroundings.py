@@ -5,6 +5,7 @@ be another one by the next batch.
 import decimal
 import logging
 import os
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +22,14 @@ def surroundings() -> tuple[Any, ...]:
     place = ""
     with suppress(OSError):  # deleted
         place = os.getcwd()  # noqa: PTH109
-    return (place, _environment(), *_of_torch(), *_of_numbers(), *_of_records())
+    return (
+        place,
+        _environment(),
+        *_of_torch(),
+        *_of_numbers(),
+        _takes_torn_files(),
+        *_of_records(),
+    )
 
 
 def _environment() -> dict[Any, Any]:
@@ -48,6 +56,11 @@ def _of_numbers() -> tuple[Any, ...]:
     return (
         np.geterr(), np.get_printoptions(), bool(_TINY * 1), context.prec, context.rounding,
     )  # fmt: skip
+
+
+def _takes_torn_files() -> bool:
+    """Whether Pillow makes pictures of them."""
+    return bool(getattr(sys.modules.get("PIL.ImageFile"), "LOAD_TRUNCATED_IMAGES", False))
 
 
 def _of_records() -> tuple[Any, ...]:

@@ -30,9 +30,11 @@ from slipstream.run.loading.looks import (
     in_slots,
     is_users_class,
     is_users_module,
+    may_use_any_name,
     names,
     own_values,
     slots_of,
+    words,
 )
 from slipstream.run.loading.mapped import MappedFiles, lies_in_map
 from slipstream.run.loading.package_generators import GENERATORS
@@ -69,7 +71,7 @@ class Watch:
         self.why_not = ""
         self.foreign: list[Any] = []
         self.seen: dict[int, Any] = {}
-        self._scopes: set[tuple[int, frozenset[str]]] = set()
+        self._scopes: set[tuple[int, frozenset[str], bool]] = set()
         self._quick: list[tuple[_Look, Any]] = []
         self._thorough: list[tuple[_Look, Any]] = []
         self._weak: dict[int, Any] = {}
@@ -242,7 +244,8 @@ class Watch:
     def _visit_function(self, function: FunctionType) -> None:
         cells, scope, attributes = function.__closure__ or (), function.__globals__, vars(function)
         # Those that are not there may come.
-        wanted = tuple(global_names(function.__code__))
+        code = function.__code__
+        wanted = tuple(global_names(code))
 
         def held() -> tuple[Any, ...]:
             found = (scope.get(name, MISSING) for name in wanted)
@@ -251,22 +254,27 @@ class Watch:
         self._note(lambda: Identical(held()))
         values = [value for value in held() if not isinstance(value, ModuleType)]
         self._queue.extend([*values, function.__defaults__, function.__kwdefaults__])
+        held_names, any_name = names(code) | words(code), may_use_any_name(code)
         for name in wanted:
             # A module may be imported in the function.
             for module in (scope.get(name), sys.modules.get(name)):
-                self._visit_module(module, names(function.__code__))
+                self._visit_module(module, held_names, any_name=any_name)
 
-    def _visit_module(self, module: Any, wanted: frozenset[str]) -> None:
+    def _visit_module(self, module: Any, wanted: frozenset[str], *, any_name: bool = False) -> None:
         """What a function may look up in a module of the script."""
-        if not is_users_module(module) or (id(module), wanted) in self._scopes:
+        if not is_users_module(module) or (id(module), wanted, any_name) in self._scopes:
             return
-        self._scopes.add((id(module), wanted))
+        self._scopes.add((id(module), wanted, any_name))
         scope = vars(module)
         used = tuple(name for name in wanted if name in scope)
-        self._note(lambda: Identical(tuple(scope.get(name) for name in used)))
+        if any_name:
+            self._note(lambda: Identical(tuple(scope.values())))
+        else:
+            self._note(lambda: Identical(tuple(scope.get(name) for name in used)))
+            self._note(lambda: len(scope))  # names may come
         for value in [scope[name] for name in used]:
             if isinstance(value, ModuleType):
-                self._visit_module(value, wanted)
+                self._visit_module(value, wanted, any_name=any_name)
             else:
                 self._queue.append(value)
 
@@ -279,7 +287,7 @@ class Watch:
             is_machinery = name.startswith("__") and name.endswith("__")
             if isinstance(value, functions) or not is_machinery:
                 self._queue.append(value)
-        self._queue.extend(kind.__bases__)
+        self._queue.extend([*kind.__bases__, type(kind)])
 
     def _visit_object(self, thing: Any) -> None:
         kind = type(thing)

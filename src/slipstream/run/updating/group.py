@@ -157,4 +157,5 @@ def _is_plain(tensor: Any) -> bool:
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
         and not tensor.is_neg()
+        and not tensor.is_inference()  # torch may refuse to change one
     )
