@@ -20,7 +20,7 @@ from torch import nn
 
 from slipstream.infer.elsewhere import trial
 from slipstream.infer.elsewhere.asking import CannotExport
-from slipstream.infer.elsewhere.cpu import cpu_flags
+from slipstream.processor import cpu_flags
 from slipstream.infer.elsewhere.exported import Exported, exported
 from slipstream.infer.elsewhere.needs import why_not
 from slipstream.infer.elsewhere.process import RuntimeFailed

@@ -20,7 +20,7 @@ from slipstream.infer import known, search
 from slipstream.infer.change import Change
 from slipstream.infer.changes.onnxruntime import ONNXRUNTIME
 from slipstream.infer.changes.openvino import OPENVINO, OPENVINO_BF16, OPENVINO_F16
-from slipstream.infer.elsewhere.cpu import cpu_flags
+from slipstream.processor import cpu_flags
 from slipstream.infer.elsewhere.engine import Elsewhere
 from slipstream.infer.elsewhere.exported import exported
 from slipstream.infer.elsewhere.process import RuntimeFailed

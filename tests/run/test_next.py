@@ -65,6 +65,17 @@ def test_nothing_is_packed_where_it_brings_nothing(tmp_path: Path) -> None:
     assert step(case_of(tmp_path, facts={}), 50.0, NUMERIC)[0] == numeric
 
 
+def test_where_the_model_hardly_counts_it_is_not_what_to_make_faster() -> None:
+    waits, trains = (
+        Situation({"step_ms": 10.0, "parts": {"loading": loading}}, SimpleNamespace(loaders=()))
+        for loading in (9.0, 5.0)
+    )
+    workers = replace(NUMERIC, name="more-workers")
+    found = [next_of(TARGET, known, [NUMERIC, workers], None) for known in (waits, trains)]
+    assert [one.why.rpartition(": ")[2] for one in found] == ["more-workers", "tf32, more-workers"]
+    assert "--examine" in next_of(TARGET, waits, [NUMERIC], None).command
+
+
 def test_otherwise_one_looks_closer(tmp_path: Path) -> None:
     assert step(case_of(tmp_path), 100.0)[0] == "slipstream doctor --examine 'my train.py' --lr 1"
     module = next_of(Target("a.b", (), is_module=True), Situation({}, None), [], None)

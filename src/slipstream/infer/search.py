@@ -334,7 +334,7 @@ class Search:
             elif row.speed is not None and row.speed.low > least:
                 row.why = f"{best / row.speed.value:.2f} times as long as the fastest"
             else:
-                row.state, row.why = "slower", "not shown to be faster than the model"
+                row.state, row.why = "slower", f"more than {least:.2f} x is needed"
 
 
 def _on_the_best(variants: list[Variant], change: Change) -> list[Variant]:

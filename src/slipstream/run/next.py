@@ -1,12 +1,13 @@
 """What to type next, when a run is over."""
 
+import math
 import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.doctor.attribute import Loading, attribute
+from slipstream.doctor.attribute import LOADING, Loading, attribute
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed
 from slipstream.doctor.rules.pictures import decode_ms, pictures_of
@@ -21,6 +22,8 @@ _PACKED = 0.38
 _LEAST_SHARE = 0.3  # of a batch in decoders
 _LEAST_GAIN = 1.05
 _TRIES = 10
+_MOSTLY = 0.8  # of a step
+_OF_LOADING = frozenset({"more-workers", "uint8-bus"})
 _SPLITS = frozenset({
     "train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing",
 })  # fmt: skip
@@ -43,11 +46,20 @@ def next_of(
         return packed
     script = _command_line(target)
     numeric = [fix.name for fix in fixes if fix.why.endswith("--allow numeric")]
+    if _waits_for_data(situation):
+        numeric = [name for name in numeric if name in _OF_LOADING]
     if numeric:
         names = ", ".join(numeric)
         why = f"the same maths with other rounding, and kept where it is faster: {names}"
         return Next(f"slipstream run --allow numeric {script}", why)
     return Next(f"slipstream doctor --examine {script}", "what is left in a step, in detail")
+
+
+def _waits_for_data(situation: Situation) -> bool:
+    """Whether the model's own time hardly counts."""
+    report = situation.report
+    waited_ms = report.get("parts", {}).get(LOADING, 0.0)
+    return bool(waited_ms > _MOSTLY * (report.get("step_ms") or math.inf))
 
 
 def _pack(situation: Situation, fixes: Sequence[FixOutcome], speed: Speed) -> Next | None:

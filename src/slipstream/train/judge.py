@@ -121,7 +121,7 @@ class Judge:
         peak = trial.peak()
         row.peak_mb, row.headroom = peak.mb, peak.headroom
         if row.speed.low <= times.least:
-            return f"not surely faster: {row.speed}, and {times.least:.2f} is the least"
+            return f"not surely faster: {row.speed}, more than {times.least:.2f} x is needed"
         gain_s = times.step_s("base") - times.step_s("this")
         row.state = "passed"
         if row.build_s:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from slipstream.processor import why_no
 from slipstream.tf32 import tf32_of
 from slipstream.train import compiled, ways
 from slipstream.train.choices import Choices, Way
@@ -99,7 +100,8 @@ def _why_not_tf32(subject: Subject, choices: Choices) -> str | None:
 
 def _is_emulated(subject: Subject) -> str | None:
     has_it: Any = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-    if subject.device.type != "cpu" or (torch._C._has_mkldnn and has_it()):
+    is_fast = why_no("bf16") is None and torch._C._has_mkldnn and has_it()
+    if subject.device.type != "cpu" or is_fast:
         return None
     return 'this processor has no bfloat16; only=["bf16"] tries it all the same'
 

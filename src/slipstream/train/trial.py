@@ -141,5 +141,6 @@ class Times:
         return least_gain(self.speed("again"))
 
     def step_s(self, name: str) -> float:
-        """The median."""
-        return sorted(self._taken[name])[len(self._taken[name]) // 2]
+        """The median of the first; of another, that at its speed, so that both say the same."""
+        seconds = statistics.median(self._taken[self._first])
+        return seconds if name == self._first else seconds / self.speed(name).value

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from slipstream.infer.elsewhere.cpu import cpu_flags
+from slipstream.processor import cpu_flags
 from slipstream.infer.elsewhere.lists import load_lists
 from slipstream.infer.elsewhere.runtimes import Array, input_name
 

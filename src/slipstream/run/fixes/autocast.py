@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from slipstream.doctor.rules.replayed import compare
 from slipstream.patches import Patches
+from slipstream.processor import why_no
 from slipstream.run.fix import Fix, Situation, Undo
 from slipstream.run.outermost import Outermost, Tries, device_of, map_tensors
 
@@ -40,8 +41,8 @@ def applies(situation: Situation) -> tuple[bool, str]:
     if any(mode.get("autocast") for facts in models for mode in facts["modes"].values()):
         return False, "the script chooses a precision itself"
     if not situation.on_device:
-        if not _processor_has_it():
-            return False, "this processor has no bfloat16"
+        if why := why_no("bf16") or _why_not_in_torch():
+            return False, why
         return True, f"{models[0]['class']} computes in float32"
     if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] < 8:
         return False, "this device has no bfloat16"
@@ -51,9 +52,10 @@ def applies(situation: Situation) -> tuple[bool, str]:
     return True, f"{models[0]['class']} computes in float32"
 
 
-def _processor_has_it() -> bool:
+def _why_not_in_torch() -> str | None:
     operations = torch.ops.mkldnn
-    return torch._C._has_mkldnn and bool(operations._is_mkldnn_bf16_supported())
+    has_it = torch._C._has_mkldnn and operations._is_mkldnn_bf16_supported()
+    return None if has_it else "torch has no bfloat16 on this processor"
 
 
 def apply(situation: Situation) -> Undo:
