@@ -77,12 +77,16 @@ class faster:
             warnings.warn(f"slipstream: {unfinished}", stacklevel=2)
 
     def _outcome(self, own: Sequence[str]) -> "Outcome":
+        from slipstream.run.idle import idle
         from slipstream.run.outcome import FixOutcome, Outcome
 
         known = self._situation
         fixes = []
+        unused = dict(idle([name for name in own if name not in known.failures], known))
         for fix in self._fixes:
-            if fix.name in own:
+            if fix.name in unused:
+                fixes.append(FixOutcome(fix.name, fix.kind, "skipped", unused[fix.name]))
+            elif fix.name in own:
                 fixes.append(FixOutcome(fix.name, fix.kind, "applied", fix.what))
                 fixes[-1].hear(known)
             else:

@@ -10,7 +10,11 @@ from slipstream.run.speed import Speed
 _AS_TRIED = 0.8
 _VAGUE = 4.0  # times as large as its lower end is an interval that says nothing about how much
 _LABEL = 9  # columns
-_STYLES = {"applied": "green", "undone": "red", "skipped": "dim"}
+_STYLES = {"applied": "green", "undone": "red"}
+_KINDS = {
+    "E": "E: results stay as they are, bit for bit.",
+    "N": "N: the same maths, with other rounding or random numbers.",
+}
 
 
 def print_outcome(outcome: Outcome, console: Console) -> None:
@@ -19,13 +23,8 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         return
     console.print()
     console.print(_headline(outcome), style="bold")
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for _ in range(4):
-        table.add_column(overflow="fold")
-    for state, names, kind, why in _rows(outcome.fixes):
-        shown = "passed" if state == "applied" and outcome.is_dry else state
-        table.add_row(shown, names, kind, escape(why), style=_STYLES[state])
-    console.print(table)
+    _print_fixes(outcome, console)
+    _print_skipped([fix for fix in outcome.fixes if fix.state == "skipped"], console)
     _print_line("check", outcome.checked, console)
     speed, ceiling = outcome.speed, outcome.ceiling_per_s
     # It is without loading alone: other fixes may lift it.
@@ -50,21 +49,46 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         _print_line("", outcome.next_why, console)
 
 
+def _print_fixes(outcome: Outcome, console: Console) -> None:
+    """What was applied or undone. Those with the same reason share a row."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for state in _STYLES:
+        for fix in outcome.fixes:
+            if fix.state == state:
+                rows.setdefault((state, fix.kind, _reason(fix)), []).append(fix.name)
+    if not rows:
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for _ in range(4):
+        table.add_column(overflow="fold")
+    for (state, kind, why), names in rows.items():
+        shown = "passed" if state == "applied" and outcome.is_dry else state
+        table.add_row(shown, ",\n".join(names), kind, escape(why), style=_STYLES[state])
+    console.print(table)
+    said = {kind for _, kind, _ in rows}
+    console.print(" ".join(_KINDS[kind] for kind in _KINDS if kind in said), style="dim")
+
+
+def _print_skipped(fixes: list[FixOutcome], console: Console) -> None:
+    """A paragraph for each reason."""
+    names: dict[str, list[str]] = {}
+    for fix in fixes:
+        names.setdefault(_reason(fix), []).append(fix.name)
+    for number, (why, found) in enumerate(names.items()):
+        label = "" if number else "skipped"
+        _print_line(label, f"{', '.join(found)}: {why}", console, style="dim")
+
+
+def _reason(fix: FixOutcome) -> str:
+    return "; ".join([fix.why, *fix.notes])
+
+
 def _print_line(label: str, text: str, console: Console, *, style: str = "") -> None:
     table = Table.grid()
     table.add_column(width=_LABEL)
     table.add_column(overflow="fold")
     table.add_row(label, escape(text), style=style)
     console.print(table)
-
-
-def _rows(fixes: list[FixOutcome]) -> list[tuple[str, str, str, str]]:
-    """State, names, kind and reason. Those that were skipped for the same reason share one."""
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for fix in sorted(fixes, key=lambda fix: list(_STYLES).index(fix.state)):
-        why = "; ".join([fix.why, *fix.notes])
-        rows.setdefault((fix.state, fix.kind, why), []).append(fix.name)
-    return [(state, ",\n".join(names), kind, why) for (state, kind, why), names in rows.items()]
 
 
 def _why_slower(steps_per_s: float, speed: Speed) -> str:
@@ -98,14 +122,14 @@ def _headline(outcome: Outcome) -> str:
     fixes = f"{count} fix{'' if count == 1 else 'es'} {'passed' if outcome.is_dry else 'applied'}"
     if not count:
         return f"No fix {'has passed' if outcome.is_dry else 'was applied'}."
-    if outcome.missed and speed is not None:
+    if outcome.missed and speed is not None and speed.low >= 1:
         without = " and ".join(outcome.missed)
         return (
             f"{fixes}. Trials were {speed.ratio:.2f} x as fast ({speed.low:.2f} to"
             f" {speed.high:.2f}), with {without}; the run went without."
         )
     if speed is None:
-        return f"{fixes}; trials could not measure what {they}."
+        return f"{fixes}; what {they} was not measured."
     if speed.low < 1:
         # Fixes that surely slow it down were undone.
         says = 1 <= speed.high <= _VAGUE * speed.low

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from torch import nn
 
 from slipstream.infer.change import ENGINE, Change, Kind
-from slipstream.processor import why_no
 from slipstream.infer.elsewhere.engine import elsewhere, quantized_elsewhere, threads
 from slipstream.infer.elsewhere.needs import why_no_calibration, why_not, why_one_already
 from slipstream.infer.elsewhere.runtimes import Runtime
 from slipstream.infer.subject import Subject
+from slipstream.processor import why_no
 
 _PACKAGES = ("openvino", "onnx", "onnxscript")
 

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from slipstream.infer.change import PRECISION, WITH_ONEDNN, Change
-from slipstream.processor import why_no
 from slipstream.infer.leaves import changed, changed_arguments
 from slipstream.infer.subject import Subject
+from slipstream.processor import why_no
 from slipstream.tf32 import with_tf32
 
 

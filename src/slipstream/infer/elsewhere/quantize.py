@@ -5,9 +5,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from slipstream.processor import cpu_flags
 from slipstream.infer.elsewhere.lists import load_lists
 from slipstream.infer.elsewhere.runtimes import Array, input_name
+from slipstream.processor import cpu_flags
 
 
 def quantize(file: Path, made: Path, calibration: Path) -> None:
