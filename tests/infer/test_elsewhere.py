@@ -20,7 +20,6 @@ from torch import nn
 
 from slipstream.infer.elsewhere import trial
 from slipstream.infer.elsewhere.asking import CannotExport
-from slipstream.processor import cpu_flags
 from slipstream.infer.elsewhere.exported import Exported, exported
 from slipstream.infer.elsewhere.needs import why_not
 from slipstream.infer.elsewhere.process import RuntimeFailed
@@ -32,6 +31,7 @@ from slipstream.infer.inputs import inputs_of
 from slipstream.infer.keeping import TookTooLong, at_most
 from slipstream.infer.shell import emptied
 from slipstream.infer.subject import Subject
+from slipstream.processor import cpu_flags
 from tests.infer.models import Boxes, Branching
 
 pytest.importorskip("onnxruntime")

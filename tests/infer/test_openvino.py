@@ -20,7 +20,6 @@ from slipstream.infer import known, search
 from slipstream.infer.change import Change
 from slipstream.infer.changes.onnxruntime import ONNXRUNTIME
 from slipstream.infer.changes.openvino import OPENVINO, OPENVINO_BF16, OPENVINO_F16
-from slipstream.processor import cpu_flags
 from slipstream.infer.elsewhere.engine import Elsewhere
 from slipstream.infer.elsewhere.exported import exported
 from slipstream.infer.elsewhere.process import RuntimeFailed
@@ -29,6 +28,7 @@ from slipstream.infer.elsewhere.trial import in_child
 from slipstream.infer.elsewhere.whole_numbers import OtherNumbers
 from slipstream.infer.inputs import Inputs, inputs_of
 from slipstream.infer.subject import Subject
+from slipstream.processor import cpu_flags
 from tests.infer.exports import NAMES, NotAsked, assert_same, batch_of, subject
 
 pytest.importorskip("onnxscript")

@@ -579,3 +579,13 @@ def test_results_that_cannot_be_compared_are_told() -> None:
 
     with pytest.raises(UsageError, match="cannot be compared"):
         slipstream.optimize_model(Sparse(), torch.eye(4), budget_s=0)
+
+
+def test_a_model_that_gives_nan_is_told(only: Any) -> None:
+    only(engine("same", lambda model, _: model))
+    torn = Slow()
+    with torch.no_grad():
+        next(torn.parameters()).view(-1)[0] = float("nan")
+    said = str(slipstream.optimize_model(torn, EXAMPLE))
+    assert re.search(r"it gives NaN in [\d,]+ of [\d,]+ results", said)
+    assert "NaN" not in str(slipstream.optimize_model(Slow(), EXAMPLE))

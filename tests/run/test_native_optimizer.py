@@ -101,9 +101,7 @@ def test_the_same_bits(
     assert len(seen) >= 20 and known.failures == {}
     assert len(values) == len(expected)
     assert all(torch.equal(one, other) for one, other in zip(values, expected, strict=True))
-    assert known.notes == {
-        native_optimizer.NAME: [f"{name.removesuffix('W')}: a group of parameters in one call"]
-    }
+    assert known.notes == {native_optimizer.NAME: [f"{name}: a group of parameters in one call"]}
 
 
 @pytest.mark.parametrize(("count", "is_native"), [(15, False), (17, True)])

@@ -49,11 +49,13 @@ def run(
 ) -> None:
     """Run a script with all that makes it faster, and the same results.
 
-    slipstream run train.py ARGS, or slipstream run -m package.module ARGS. The script is not
-    changed. It is tried for some steps first, as it is and with the fixes; what it writes then is
-    thrown away.
+    The script is not changed. It is tried for some steps first, as it is and
+    with the fixes, which takes half a minute to some minutes; what it writes
+    then is thrown away.
 
     \b
+    slipstream run train.py ARGS
+    slipstream run -m package.module ARGS
     slipstream run --diff train.py ARGS > fast.patch && git apply fast.patch
     """
     from rich.console import Console

@@ -19,7 +19,7 @@ from slipstream.infer.gates.contract import contract
 from slipstream.infer.gates.elsewhere import elsewhere
 from slipstream.infer.gates.metric import Metric, drop_of, is_worse, judge, scores_of
 from slipstream.infer.gates.numeric import numeric
-from slipstream.infer.gates.reference import Reference, ask
+from slipstream.infer.gates.reference import Reference, ask, undefined_in
 from slipstream.infer.keeping import TookTooLong, at_most, everything_as_before
 from slipstream.infer.memory import kept_by_calls, used_mb
 from slipstream.infer.optimized import INFERENCE_MODE
@@ -87,7 +87,8 @@ class Search:
     def run(self) -> tuple[Variant, torch.nn.Module | None]:
         """The fastest variant that passed with its model; None for the model as it is."""
         tf32 = f"; {tf32_words()}" if self.subject.device.type == "cuda" else ""
-        self.rows["eager"] = Row("eager", "exact", "model", f"without gradients{tf32}")
+        own = f"; {found}" if (found := undefined_in(self.reference)) else ""
+        self.rows["eager"] = Row("eager", "exact", "model", f"without gradients{tf32}{own}")
         layouts = self._stage([Variant().plus(change) for change in known.LAYOUTS])
         if len(layouts) > 1:
             layouts += self._stage([layouts[0].plus(layouts[1].changes[0])])

@@ -102,12 +102,28 @@ def _untried(
     target: Target, seed: int, rank: int, place: Path, error: TrialFailed
 ) -> tuple[Tried, Situation]:
     """The script runs as written: what ails it, or what a trial cannot do, it says itself."""
-    last = str(error).rstrip().rpartition("\n")[2]
-    if last.startswith("EOFError"):
-        last += " (trials have no standard input)"
-    line = f"{target} did not get through a trial, so it runs as written, without fixes: {last}"
+    why = why_not_tried(str(error))
+    if why.startswith("EOFError"):
+        why += " (trials have no standard input)"
+    line = f"{target} did not get through a trial, so it runs as written, without fixes: {why}"
     situation = diagnosed(Capture(str(target), {}, ""), place)
     return Tried(seed, warnings=[line], rank=rank), situation
+
+
+def why_not_tried(said: str) -> str:
+    """The last error in what a trial has said, though the script may have said more behind it;
+    its last line where there is none.
+
+    >>> why_not_tried("Traceback (most recent call last):\\n  …\\nValueError: torn\\nbye")
+    'ValueError: torn'
+    """
+    lines = said.strip().splitlines() or [""]
+    begins = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    behind = lines[begins[-1] + 1 :] if begins else []
+    return next((line for line in behind if line[:1].strip()), lines[-1])
+
+
+_TRACEBACK = "Traceback (most recent call last)"
 
 
 def _start_anew(tried: Tried, place: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from slipstream.errors import UsageError
 from slipstream.infer.elsewhere.asking import are_same
 from slipstream.infer.inputs import Inputs, masked, other_values, times, with_zeros
-from slipstream.infer.leaves import as_double, changed
+from slipstream.infer.leaves import as_double, changed, tensors_of
 from slipstream.infer.quiet import first_line
 from slipstream.infer.shell import PLAIN, emptied
 from slipstream.infer.subject import Subject, copied
@@ -72,6 +72,17 @@ def reference_of(subject: Subject, also: Sequence[Inputs] = ()) -> Reference:
     return Reference(
         (first, *answers(asked[1:])), tuple(others), changes_inputs, tuple(answers(far))
     )
+
+
+def undefined_in(reference: Reference) -> str:
+    """How many of the model's own results are NaN, in words; an empty string where none is."""
+    given = tensors_of(reference.answers[0].eager)
+    results = [result for result in given if result.layout is torch.strided]
+    count = sum(int(result.isnan().sum()) for result in results)
+    if not count:
+        return ""
+    total = sum(result.numel() for result in results)
+    return f"it gives NaN in {count:,} of {total:,} results, where nothing can be compared"
 
 
 def failure_of(model: torch.nn.Module, inputs: Inputs, what: str, error: Exception) -> str:

@@ -102,9 +102,10 @@ class _Native:
                         is_decoupled=decoupled,
                     )  # fmt: skip
 
+                name = "AdamW" if decoupled else "Adam"
                 done = self._does(
                     step, lambda own: original(*own[:4], [], own[4], **how), lists, rates,
-                    ("Adam", decoupled, rates["weight_decay"] != 0, _is_far(rates["beta1"])),
+                    (name, rates["weight_decay"] != 0, _is_far(rates["beta1"])),
                 )  # fmt: skip
             if not done:
                 original(*lists[:4], max_exp_avg_sqs, state_steps, *more, **how)
