@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -539,6 +540,40 @@ def test_batches_are_made_here_as_well_now_and_then(monkeypatch: pytest.MonkeyPa
     with pytest.warns(UserWarning, match="not what it should have been"):
         compared = Compared(use)
     assert compared.failures
+
+
+LEVEL = 0
+
+
+class Leveled(Slow):
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index), globals()["level".upper()]
+
+
+@pytest.mark.parametrize("draws", ["", "torch"])
+def test_a_change_between_epochs_that_nobody_sees_is_noticed_by_the_first_batch(
+    draws: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "_LONG", 16)
+    monkeypatch.setattr(sys.modules[__name__], "LEVEL", 0)
+
+    def use() -> Any:
+        globals()["LEVEL"] = 0
+        loader = DataLoader(Leveled(draws), batch_size=2)
+        seen = []
+        for _ in range(3):
+            for batch in loader:
+                patient()
+                seen.append(flat(batch))
+            globals()["LEVEL"] += 1
+        return seen
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        compared = Compared(use)
+    assert compared.fixed == compared.plain
+    assert bool(compared.failures) is any("not what it should" in str(one.message) for one in said)
+    assert compared.delivered >= 10
 
 
 def test_a_process_that_the_script_forks_goes_on_by_itself() -> None:

@@ -52,6 +52,9 @@ _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
 _SPOT_CHECKS, _CHECKED_EACH = (64,), 512  # of the batches that were made ahead
+# From so many batches on, the first of an iteration is made here as well where its maker is one of
+# the iteration before: in between, scripts change what samples are made from.
+_LONG = 64
 
 
 class Ahead:
@@ -74,6 +77,7 @@ class Ahead:
         # Where the generators are before the first batch of the queue, as its maker has it.
         self._chain: States = {}
         self._expected: tuple[str, States] | None = None
+        self._is_kept = False  # what makes batches, and none of them was looked at
         self._returned: tuple[float, bool] | None = None
         self._staffing = Staffing(knowledge)
         self._first = 0  # the number of a batch that cannot miss: the loop had no turn before it
@@ -306,6 +310,7 @@ class Ahead:
             crew.close()
             return False
         self._crew, self._held = crew, held
+        self._is_kept = self._left >= _LONG - 1
         return True
 
     def _is_long(self) -> bool:
@@ -403,7 +408,7 @@ class Ahead:
             self._begin_anew()
             return None
         self._known.delivered += 1
-        if self._known.delivered in _SPOT_CHECKS or not self._known.delivered % _CHECKED_EACH:
+        if self._is_to_be_checked():
             self._expected = digest(answer.batch), answer.ends
             return None
         self._held.note_given(index)
@@ -420,6 +425,11 @@ class Ahead:
         except Exception as error:
             self._give_up(error)
         return answer
+
+    def _is_to_be_checked(self) -> bool:
+        count, is_first = self._known.delivered, self._is_kept
+        self._is_kept = False
+        return is_first or count in _SPOT_CHECKS or not count % _CHECKED_EACH
 
     def _grow_where_it_waits(self, waited: float, answer: Answer) -> None:
         known, crew, scout = self._known, self._crew, self._scout
