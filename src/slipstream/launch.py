@@ -1,6 +1,7 @@
 """Runs a script in this process as Python would; output, exit code and traceback are its own."""
 
 import builtins
+import importlib.util
 import os
 import runpy
 import sys
@@ -93,8 +94,12 @@ def parse_target(arguments: Sequence[str], command: str, options: Sequence[str] 
 
 
 def check_target(target: Target) -> None:
-    """Raises `UsageError` for a script that cannot be read or is none."""
-    if not target.is_module:
+    """Raises `UsageError` for a script that cannot be read or is none, or a module that is not
+    there.
+    """
+    if target.is_module:
+        _check_module(target.name)
+    else:
         _compiled(Path(target.name))
 
 
@@ -178,6 +183,25 @@ def _end_of(target: Target, code: CodeType | None, tells_interrupts: bool) -> Ra
         _print_own_traceback(error)
         return Ran("error", 1)
     return Ran("script")
+
+
+def _check_module(name: str) -> None:
+    """The package that it is in, or itself: what lies inside of it, only its own code knows."""
+    top = name.partition(".")[0]
+    own = [] if getattr(sys.flags, "safe_path", False) else [str(Path.cwd())]
+    before = sys.path[:]
+    sys.path[:0] = own
+    try:
+        is_there = bool(top) and importlib.util.find_spec(top) is not None
+    except ValueError:
+        is_there = bool(top)  # imported, by something that does not say from where
+    finally:
+        sys.path[:] = before
+    if not is_there:
+        raise UsageError(
+            f"There is no module {name}: neither {Path.cwd()} nor the packages of"
+            f" {sys.executable} have it. Is another folder or environment meant?"
+        )
 
 
 def _compiled(path: Path) -> CodeType:

@@ -127,6 +127,8 @@ def test_modules(tmp_path: Path) -> None:
         ((), "Give the script"),
         (("missing.py",), "Cannot read the script missing.py"),
         (("broken.py",), "broken.py is no Python script"),
+        (("-m", "no_package.train"), "There is no module no_package.train"),
+        (("-m", ".train"), "There is no module .train"),
         (("--full", "--examine", "loop.py"), "--full lets the script go on"),
         (("--step", "9", "loop.py"), "There is no option --step. Did you mean --steps?"),
         (("--colour", "loop.py"), "slipstream doctor --help lists all"),

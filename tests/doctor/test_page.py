@@ -79,7 +79,7 @@ def test_it_opens_without_errors_and_without_requests(opened: Browser) -> None:
     assert opened.requests[0].startswith("file://")
     assert "two workers decode" in opened.text("h1")
     headings = opened.value("[...document.querySelectorAll('h2')].map((h) => h.textContent)")
-    assert headings[:8] == ["Where a step goes", "Findings", "Timeline", "Ladder", "Memory",
+    assert headings[:8] == ["Where a step goes", "Findings", "Timeline", "Ladder", "Memory, MB",
                             "Storage", "Healthy", "What if"]  # fmt: skip
 
 

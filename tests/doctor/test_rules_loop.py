@@ -152,6 +152,9 @@ def test_a_log_that_takes_its_time_is_named() -> None:
     found = only(case_of(*PASSES, (CALL, 4, 0), calls=[call]))
     assert (found.rule, found.where) == ("logging-in-loop", "train.py:41")
     assert found.cost_ms == pytest.approx(4, rel=0.01)
+    assert "every n steps" in found.fix
+    bar = Call(0, "tqdm.refresh", "train.py:41", _STEPS)
+    assert "mininterval=1" in only(case_of(*PASSES, (CALL, 4, 0), calls=[bar])).fix
 
 
 def test_a_quick_print_is_no_finding() -> None:

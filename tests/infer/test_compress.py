@@ -251,6 +251,17 @@ def test_too_few_samples_show_nothing_and_nothing_is_trained(trained):
     assert found.model is trained
     none = compress(trained, EXAMPLE, 0.5, lambda model: None, accuracy, [])
     assert none.rows[1].why.startswith("not shown: 0 samples")
+    assert "nan" not in str(none)
+
+
+def test_a_metric_that_scores_some_samples_alone_is_told(trained):
+    sizes = iter([60, 50])
+
+    def metric(model, batch):
+        return torch.ones(next(sizes))
+
+    with pytest.raises(UsageError, match="60 scores of the model and 50 of its variant"):
+        compress(trained, EXAMPLE, 0.5, lambda model: None, metric, DATA[:1])
 
 
 def test_the_model_wins_where_the_pruned_one_is_not_surely_faster(trained, monkeypatch):

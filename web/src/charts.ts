@@ -58,7 +58,7 @@ export function memory({ memory }: Page): HTMLElement | null {
     key("resident", `resident, at most ${number(peak)} MB`),
     devicePeak ? key("on-device", `on the device, at most ${number(devicePeak)} MB`) : null,
   );
-  return section("memory", "Memory", h("figure", { class: "chart" }, chart), legend);
+  return section("memory", "Memory, MB", h("figure", { class: "chart" }, chart), legend);
 }
 
 function curves(memory: Point[], most: number, width: number): SVGElement[] {

@@ -8,6 +8,8 @@ from slipstream.doctor.rules.own_code import own_lines
 NAME = "logging-in-loop"
 HEALTHY = "printing and logging take no time that counts"
 _SHARE, _LEAST_MS = 0.05, 0.2
+_FIX = "Write every n steps, or from a thread with a queue; keep files open."
+_BAR = "Let the bar be drawn less often: tqdm(…, mininterval=1), and set_postfix(…, refresh=False)."
 
 
 def find(case: Case) -> list[Finding]:
@@ -33,7 +35,7 @@ def find(case: Case) -> list[Finding]:
             where=places[0],
             places=tuple(places[1:5]),
             cost_ms=cost,
-            fix="Write every n steps, or from a thread with a queue; keep files open.",
+            fix=_BAR if what == "tqdm.refresh" else _FIX,
             fix_class="S",
             gain=Gain(0.0, cost),
         )

@@ -18,7 +18,7 @@ def find(case: Case) -> list[Finding]:
             Finding(
                 rule=NAME,
                 title=(
-                    f"{others} other process{'es' if others > 1 else ''} compute on the same"
+                    f"{others} other process{'es compute' if others > 1 else ' computes'} on the same"
                     " device: what is measured here is theirs, too."
                 ),
                 where=None,

@@ -29,14 +29,12 @@ class Score:
 
 
 def score_of(scores: Sequence[float]) -> Score:
-    """Samples are drawn again for the bounds.
+    """Of one sample at least. Samples are drawn again for the bounds.
 
     >>> score_of([1.0, 1.0, 1.0])
     Score(mean=1.0, low=1.0, high=1.0)
     """
     own, size = random.Random(0), len(scores)
-    if not size:
-        return Score(float("nan"), float("nan"), float("nan"))
     means = sorted(sum(own.choices(scores, k=size)) / size for _ in range(_DRAWS))
     return Score(sum(scores) / size, means[int(0.025 * _DRAWS)], means[int(0.975 * _DRAWS) - 1])
 

@@ -64,7 +64,7 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
         reference = reference_of(subject)
         _count(before, own, subject)
         scores = scores_of(own, metric, data)
-        before.score = score_of(scores)
+        before.score = score_of(scores) if scores else None
         made, after.why = _pruned(subject, reference, ratio, multiple, ignored)
         if made is not None and len(scores) < FEWEST:
             _count(after, in_evaluation(made), subject)
@@ -78,8 +78,9 @@ def compress(  # noqa: PLR0913 (what to do, how to train, how to judge)
                 after.state, after.why = "rejected", f"behind train_fn it {why}"
                 return found
             after_scores = scores_of(made, metric, data)
+            drop = drop_of(scores, after_scores)
             after.score = score_of(after_scores)
-            _compare(found, subject, reference, drop_of(scores, after_scores), max_drop)
+            _compare(found, subject, reference, drop, max_drop)
     return found
 
 

@@ -48,11 +48,16 @@ def scores_of(model: Any, metric: Metric, data: Sequence[Any]) -> list[float]:
 
 
 def drop_of(before: Sequence[float], after: Sequence[float]) -> Drop:
-    """Of paired scores.
+    """Of paired scores. Raises `UsageError` where they are not as many.
 
     >>> drop_of([1.0] * 60 + [0.0], [1.0] * 60 + [0.0]).high < 3 / 60
     True
     """
+    if len(before) != len(after):
+        raise UsageError(
+            f"metric gave {len(before)} scores of the model and {len(after)} of its variant;"
+            " expected one for each sample of the same data."
+        )
     drops = np.subtract(before, after)
     own = np.random.default_rng(0)
     size = len(drops)
