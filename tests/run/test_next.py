@@ -50,11 +50,13 @@ def test_pictures_that_the_loop_still_waits_for_are_to_be_packed(tmp_path: Path)
     assert "about 2.0 x on top" in why
 
 
-def test_what_is_packed_already_decodes_in_part(tmp_path: Path) -> None:
-    case = case_of(tmp_path)
-    assert packed_gain(case, 20.0, 0.9, is_native=False) > 1.8
-    assert 1.2 < packed_gain(case, 20.0, 0.9, is_native=True) < 1.5
-    assert packed_gain(case, 10.0, 0.9, is_native=True) < 1.05  # nothing is waited for
+def test_packed_batches_are_made_on_all_cores_beside_the_loop(tmp_path: Path) -> None:
+    # 40 ms * (0.1 + 0.9 * 0.38) for a batch, and 10 ms of the loop.
+    assert packed_gain(case_of(tmp_path), 20.0, 0.9) == pytest.approx(20 / 10, rel=0.05)
+    two = case_of(tmp_path, cores=2)
+    assert packed_gain(two, 20.0, 0.9) == pytest.approx(20 / 13.9, rel=0.1)
+    assert packed_gain(two, 50.0, 0.9) == pytest.approx(50 / 13.9, rel=0.1)
+    assert packed_gain(case_of(tmp_path), 10.0, 0.9) < 1.05  # nothing is waited for
 
 
 def test_nothing_is_packed_where_it_brings_nothing(tmp_path: Path) -> None:
@@ -63,6 +65,17 @@ def test_nothing_is_packed_where_it_brings_nothing(tmp_path: Path) -> None:
     assert step(case_of(tmp_path), 100.0, NUMERIC)[0] == numeric
     assert step(case_of(tmp_path, folders={"/no/such": 3}), 50.0, NUMERIC)[0] == numeric
     assert step(case_of(tmp_path, facts={}), 50.0, NUMERIC)[0] == numeric
+
+
+def test_a_folder_is_named_as_the_script_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    case = case_of(Path("photos"), folders={"photos/cats": 100, "photos/dogs": 90})
+    assert step(case)[0] == "slipstream pack photos photos.slip"
+    apart = case_of(Path("photos"), folders={"photos/cats": 100, "others/cats": 90})
+    assert not step(apart)[0].startswith("slipstream pack")
 
 
 def test_where_the_model_hardly_counts_it_is_not_what_to_make_faster() -> None:

@@ -4,24 +4,23 @@ import math
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slipstream.doctor.attribute import LOADING, Loading, attribute
 from slipstream.doctor.rules.case import Case
 from slipstream.doctor.rules.facts import feed
 from slipstream.doctor.rules.pictures import decode_ms, pictures_of
+from slipstream.doctor.simulate import simulate
 from slipstream.launch import Target
 from slipstream.run.fix import Situation
 from slipstream.run.outcome import FixOutcome
 from slipstream.run.speed import Speed
 
-# What decoding a crop takes: of Pillow's time from a file, and from a packed dataset.
-_FROM_FILE = 0.55
-_PACKED = 0.38
+_PACKED = 0.38  # of the time that Pillow takes for a crop of a file
+_AHEAD = 2  # batches of a thread
 _LEAST_SHARE = 0.3  # of a batch in decoders
 _LEAST_GAIN = 1.05
-_TRIES = 10
 _MOSTLY = 0.8  # of a step
 _OF_LOADING = frozenset({"more-workers", "uint8-bus"})
 _SPLITS = frozenset({
@@ -41,7 +40,7 @@ def next_of(
     target: Target, situation: Situation, fixes: Sequence[FixOutcome], speed: Speed | None
 ) -> Next:
     """The one that promises most."""
-    packed = speed and _pack(situation, fixes, speed)
+    packed = speed and _pack(situation, speed)
     if packed:
         return packed
     script = _command_line(target)
@@ -62,7 +61,7 @@ def _waits_for_data(situation: Situation) -> bool:
     return bool(waited_ms > _MOSTLY * (report.get("step_ms") or math.inf))
 
 
-def _pack(situation: Situation, fixes: Sequence[FixOutcome], speed: Speed) -> Next | None:
+def _pack(situation: Situation, speed: Speed) -> Next | None:
     """Where the loop still waits for pictures that lie in files."""
     case = Case(situation.capture, attribute(situation.capture))
     loading = feed(case)
@@ -74,8 +73,7 @@ def _pack(situation: Situation, fixes: Sequence[FixOutcome], speed: Speed) -> Ne
         return None
     if share < _LEAST_SHARE:
         return None
-    is_native = any(fix.name == "native-pictures" and fix.state == "applied" for fix in fixes)
-    gain = packed_gain(case, 1000 / speed.after, share, is_native=is_native)
+    gain = packed_gain(case, 1000 / speed.after, share)
     if gain < _LEAST_GAIN:
         return None
     name = shlex.quote(f"{Path(folder).name}.slip")
@@ -86,17 +84,18 @@ def _pack(situation: Situation, fixes: Sequence[FixOutcome], speed: Speed) -> Ne
     )
 
 
-def packed_gain(case: Case, now_ms: float, decode_share: float, *, is_native: bool) -> float:
-    """How much faster a step would be, by the simulation, which is told first how fast batches
-    are made now: as fast as makes a step of `now_ms`.
+def packed_gain(case: Case, now_ms: float, decode_share: float) -> float:
+    """How much faster a step would be than `now_ms`, by the simulation: slipstream.Loader makes
+    batches with a thread for each core. What is not decoding takes as long as in the script, though
+    the Loader's own transforms take less.
     """
-    low, high = 0.0, 1.0
-    for _ in range(_TRIES):
-        middle = (low + high) / 2
-        low, high = (middle, high) if case.step_if(middle) < now_ms else (low, middle)
-    decoding, rest = decode_share * (_FROM_FILE if is_native else 1.0), 1.0 - decode_share
-    packed = (rest + decode_share * _PACKED) / (rest + decoding)
-    return case.step_if(high) / max(case.step_if(high * packed), 1e-6)
+    now = case.pipeline  # with what others took of the cores, which `now_ms` has, too
+    assert now is not None
+    cores = case.capture.machine.get("usable_cores") or 1
+    share = 1.0 - decode_share + decode_share * _PACKED
+    fetch_ms = tuple(share * ms for ms in now.fetch_ms)
+    packed = replace(now, workers=cores, cores=cores, prefetch=_AHEAD, fetch_ms=fetch_ms)
+    return now_ms / max(simulate(packed).step_ms, 1e-6)
 
 
 def folder_of(loading: Loading) -> str | None:
@@ -126,7 +125,7 @@ def folder_of(loading: Loading) -> str | None:
     except ValueError:
         return None
     depth = max(len(Path(folder).parts) for folder in folders) - len(Path(common).parts)
-    is_known = Path(common).is_dir() and depth <= 2 and len(Path(common).parts) > 1
+    is_known = Path(common).is_dir() and depth <= 2 and common not in ("", os.sep)
     return common if is_known else None
 
 

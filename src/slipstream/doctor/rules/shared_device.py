@@ -18,8 +18,8 @@ def find(case: Case) -> list[Finding]:
             Finding(
                 rule=NAME,
                 title=(
-                    f"{others} other process{'es compute' if others > 1 else ' computes'} on the same"
-                    " device: what is measured here is theirs, too."
+                    f"{others} other process{'es compute' if others > 1 else ' computes'} on the"
+                    " same device: what is measured here is theirs, too."
                 ),
                 where=None,
                 cost_ms=0.0,
