@@ -10,9 +10,12 @@ from rich.console import Console
 
 from slipstream.doctor.capture import Capture
 from slipstream.launch import Target
+from slipstream.run.diff.prove import Proof
+from slipstream.run.diff.show import _speed
 from slipstream.run.diff.suggest import Suggestion, print_suggestions, suggestions
 from slipstream.run.fix import Situation
 from slipstream.run.outcome import FixOutcome, Outcome
+from slipstream.run.speed import Speed
 
 _SCRIPT = """\
 import time
@@ -110,3 +113,11 @@ def test_only_what_changes_results_and_is_not_cured_is_suggested(tmp_path: Path)
     assert "yours to decide: logging-in-loop train.py:9" in text
     assert "+        if step % 50 == 0:" in text
     assert (tmp_path / "train.py").read_text() == _SCRIPT
+
+
+def test_a_speed_that_says_nothing_is_called_so() -> None:
+    proof = Proof(Target("train.py"), Outcome("train.py", [], ""), Situation({}, None))
+    proof.speed = Speed(10.0, 8.0, 0.47, 1.48)
+    assert _speed(proof) == "0.47 to 1.48 x as fast beside the script: could not be told from noise"
+    proof.speed = Speed(10.0, 20.0, 1.8, 2.2)
+    assert _speed(proof) == "2.00 x as fast (1.80 to 2.20) beside the script"

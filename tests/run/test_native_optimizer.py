@@ -633,7 +633,9 @@ def test_where_it_applies() -> None:
     large = seen_of(adam, elements=3_000_000)
     assert foreach_optimizer.applies(large)[0]
     rms = seen_of(torch.optim.RMSprop(parameters()))
-    assert foreach_optimizer.applies(rms)[0] and not native_optimizer.applies(rms)[0]
+    assert foreach_optimizer.applies(rms)[0]
+    assert native_optimizer.applies(rms) == (False, "no SGD, Adam or AdamW of torch's was seen")
+    assert "few enough" in native_optimizer.applies(seen_of(adam, elements=10**7))[1]
 
 
 def test_where_torch_rounds_otherwise_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ class Tried:
     seed: int
     fixes: list[FixOutcome] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    checked: str = "nothing was applied, nothing to check"
+    checked: str = "nothing was applied, so there was nothing to check"
     speed: Speed | None = None
     expected: list[Trace] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

@@ -7,9 +7,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from slipstream.launch import Target
-from slipstream.run.diff.prove import proved_patch
+from slipstream.run.diff.prove import Proof, proved_patch
 from slipstream.run.diff.unified import base_of, unified
 from slipstream.run.outcome import Outcome
+
+
+def _speed(proof: Proof) -> str:
+    speed = proof.speed
+    assert speed is not None
+    beside = "beside the numeric fixes" if proof.rounding else "beside the script"
+    between = f"{speed.low:.2f} to {speed.high:.2f}"
+    if speed.low <= 1 <= speed.high:
+        return f"{between} x as fast {beside}: could not be told from noise"
+    return f"{speed.ratio:.2f} x as fast ({between}) {beside}"
 
 
 def diff_of(target: Target, outcome: Outcome, folder: Path, console: Console) -> str:
@@ -32,11 +42,7 @@ def diff_of(target: Target, outcome: Outcome, folder: Path, console: Console) ->
         return ""
     console.print(f"check    {escape(proof.checked)}")
     if proof.speed is not None:
-        speed = proof.speed
-        beside = "beside the numeric fixes" if proof.rounding else "beside the script"
-        console.print(
-            f"patched  {speed.ratio:.2f} x as fast ({speed.low:.2f} to {speed.high:.2f}) {beside}"
-        )
+        console.print(f"patched  {_speed(proof)}")
     if base != folder:
         console.print(f"note     apply it in {escape(str(base))}", style="yellow")
     return unified(patch.before, patch.after, base)

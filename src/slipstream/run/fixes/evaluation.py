@@ -49,8 +49,13 @@ def applies(situation: Situation) -> tuple[bool, str]:
     capture = situation.capture
     wasted = wasted_passes(Case(capture, attribute(capture)))
     count = sum(len(found) for found in wasted.values())
-    if count < WATCHED:
+    if not count:
         return False, "no evaluation with gradients on was seen"
+    if count < WATCHED:
+        return (
+            False,
+            f"evaluation with gradients on was seen {_times(count)} only",
+        )
     return True, "evaluation with gradients on"
 
 
@@ -62,6 +67,10 @@ def apply(situation: Situation) -> Undo:
     for name in ("backward", "grad"):
         patches.replace(torch.autograd, name, calls.wrap_learning)
     return patches.undo
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 class _Graph:

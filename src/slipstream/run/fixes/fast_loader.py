@@ -25,7 +25,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
     """Where torch's loaders read datasets by number."""
     loaders = [loader for loader in situation.capture.loaders if loader.kind == "map"]
     if not loaders:
-        return False, "no DataLoader reads a dataset by number"
+        return False, "no DataLoader asks a dataset for samples by their indices"
     with_workers = [loader for loader in loaders if loader.workers]
     if with_workers:
         reads = "reads" if with_workers[0].workers == 1 else "read"

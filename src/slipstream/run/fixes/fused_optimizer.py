@@ -34,7 +34,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
     if way == "foreach":
         found = [entry for entry in found if not gives_the_same(entry)]
     if not found:
-        return False, "foreach-optimizer is as fast, with the same results"
+        return False, "what may be faster gives the same results here: foreach-optimizer"
     return True, f"{found[0]['class']} has {count_of(found[0]['parameters'], 'parameter')}: {way}"
 
 

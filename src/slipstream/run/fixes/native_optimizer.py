@@ -26,7 +26,10 @@ def applies(situation: Situation) -> tuple[bool, str]:
     """For optimizers of few elements, on a processor, that work in their default way."""
     found = [entry for entry in situation.capture.optimizers if can_be_native(entry)]
     if not found:
-        return False, "no SGD, Adam or AdamW with few enough parameters in float32 on a processor"
+        names = {entry["class"] for entry in situation.capture.optimizers if entry["is_torchs"]}
+        if not names & {*_NAMES}:
+            return False, "no SGD, Adam or AdamW of torch's was seen"
+        return False, "for few enough parameters, in float32, on a processor"
     if arithmetic.is_fused() is None:
         return False, "this torch rounds in another way"
     if not arithmetic.keeps_denormals():

@@ -40,7 +40,8 @@ def applies(situation: Situation) -> tuple[bool, str]:
     count = largest.facts.get("samples") or 0
     if count >= LARGE:
         return True, f"{largest.dataset} has {count:,} samples, which every worker would copy"
-    return False, f"workers copy little of the dataset, which has fewer than {LARGE:,} samples"
+    of = f", which has {count:,} samples" if count else ""
+    return False, f"workers copy little of {largest.dataset}{of}"
 
 
 def apply(situation: Situation) -> Undo:

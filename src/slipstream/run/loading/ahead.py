@@ -51,7 +51,7 @@ _WATCH_SHARE = 0.03  # of a batch's time that looking for changes may take
 _MOST_MISSES = 3
 _PATIENCE_S = 5.0  # at least, and
 _PATIENCE_TIMES = 10  # what a batch takes
-_SPOT_CHECKS, _CHECKED_EACH = (64,), 512  # of the batches that were made ahead
+_SPOT_CHECKS, _CHECKED_EACH = (64, 128, 256), 512  # of the batches that were made ahead
 # From so many batches on, the first of an iteration is made here as well where its maker is one of
 # the iteration before: in between, scripts change what samples are made from.
 _LONG = 64

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import Subset
 
-from slipstream.run.loading.looks import as_bytes, is_users_class
+from slipstream.run.loading.looks import as_bytes, can_be_written, is_users_class
 
 _FEW = 256  # items, all of which are looked into elsewhere
 _MOST = 64  # long things
@@ -91,7 +91,7 @@ def _names(things: list[Any], numbers: list[int]) -> list[Any]:
 
 def _is_long(thing: Any) -> bool:
     if isinstance(thing, np.ndarray):
-        return thing.ndim > 0 and thing.flags.writeable and _is_large(thing)
+        return thing.ndim > 0 and _is_large(thing) and can_be_written(thing)
     if isinstance(thing, torch.Tensor):
         is_plain = thing.layout is torch.strided and thing.device.type == "cpu"
         return is_plain and thing.ndim > 0 and _is_large(thing)

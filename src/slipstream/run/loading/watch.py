@@ -6,33 +6,46 @@ their globals. Functions of installed packages are taken to give the same for th
 
 import argparse
 import functools
-import sys
 import weakref
 from collections import deque
-from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
-from typing import Any
+from collections.abc import Callable, Iterable
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    SimpleNamespace,
+)
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from slipstream.doctor.record.places import is_users
 from slipstream.run.loading.looks import (
-    ATOMS,
     MISSING,
     Identical,
+    added_builtin,
     as_bytes,
     can_be_written,
     checksum,
     content,
     global_names,
     in_slots,
+    is_atom,
     is_users_class,
+    is_users_function,
     is_users_module,
     may_use_any_name,
+    modules_called,
     names,
     own_values,
+    owner_of,
+    sampled,
+    searched,
     slots_of,
     words,
 )
@@ -52,12 +65,22 @@ _OPEN = (Dataset, torch.nn.Module, argparse.Namespace, SimpleNamespace)
 # Not to be used in a process that was forked.
 _UNFORKABLE = frozenset({"lmdb", "sqlite3", "multiprocessing", "concurrent", "asyncio"})
 _SCRIPTED = (torch.jit.ScriptModule, torch._C.ScriptObject)
+_BY_NUMBER = frozenset({"pread", "preadv"})
 _MOST_OBJECTS = 2000
 _FEW_ITEMS = 256
 _MANY_ITEMS = 2_000_000
 _ARRAY_BYTES = 1 << 14
 _THOROUGH_BYTES = 1 << 24
+_CALLED = (FunctionType, type)
 _Look = Callable[[], Any]
+
+
+class _Used(NamedTuple):
+    """What a function looks up in modules."""
+
+    names: frozenset[str]
+    any_name: bool = False
+    searched: frozenset[str] = frozenset()
 
 
 class Watch:
@@ -71,7 +94,7 @@ class Watch:
         self.why_not = ""
         self.foreign: list[Any] = []
         self.seen: dict[int, Any] = {}
-        self._scopes: set[tuple[int, frozenset[str], bool]] = set()
+        self._scopes: set[tuple[int, _Used, bool]] = set()
         self._quick: list[tuple[_Look, Any]] = []
         self._thorough: list[tuple[_Look, Any]] = []
         self._weak: dict[int, Any] = {}
@@ -129,12 +152,12 @@ class Watch:
 
     def _visit(self, thing: Any) -> None:
         if isinstance(thing, ModuleType):  # the object's own, whatever it may look up there
-            self._visit_module(thing, frozenset(vars(thing)))
+            self._visit_module(thing, _Used(frozenset(vars(thing))))
             return
-        if isinstance(thing, BuiltinFunctionType):
+        if isinstance(thing, (BuiltinFunctionType, MethodWrapperType)):
             self._visit_builtin(thing)
             return
-        if isinstance(thing, ATOMS) or thing is MISSING or id(thing) in self.seen:
+        if is_atom(thing) or thing is MISSING or id(thing) in self.seen:
             return
         self.seen[id(thing)] = thing
         kind = type(thing)
@@ -178,6 +201,11 @@ class Watch:
                 self._note(lambda: checksum(as_bytes(tensor)), thorough=not small)
             if tensor.device.type == "cpu" and tensor.nbytes > _ARRAY_BYTES:
                 self._addresses.append(tensor.data_ptr())
+                if tensor.is_contiguous():
+                    self._note(lambda: sampled(as_bytes(tensor)))
+        attributes = vars(tensor)
+        self._note(lambda: Identical(tuple(attributes.values())))
+        self._queue.extend([*attributes.values(), type(tensor)])
 
     def _visit_array(self, array: Any) -> None:
         if isinstance(array, np.memmap) and array.mode not in ("r", "c"):
@@ -186,22 +214,30 @@ class Watch:
         self._note(lambda: (array.ctypes.data, array.shape))
         if array.nbytes and lies_in_map(array):
             self._addresses.append(array.ctypes.data)
+        if isinstance(owner_of(array), MEMORY[1:]):
+            self._refuse("it holds an array in memory of ctypes, which others may write to")
         if array.dtype == np.dtype(object):
             self._visit_items(tuple(array.flat), lambda: array.size, lambda: tuple(array.flat))
-        elif not array.dtype.hasobject and array.nbytes <= _ARRAY_BYTES:
+        elif array.dtype.hasobject:
+            self._queue.extend(array[name] for name in array.dtype.names or ())
+        elif array.nbytes <= _ARRAY_BYTES:
             self._note(lambda: checksum(array))
         elif not can_be_written(array):
             return
-        elif not array.dtype.hasobject and array.nbytes <= _THOROUGH_BYTES:
-            self._note(lambda: checksum(array), thorough=True)
+        else:
+            self._note(lambda: sampled(array))
+            if array.nbytes <= _THOROUGH_BYTES:
+                self._note(lambda: checksum(array), thorough=True)
         if type(array) not in (np.ndarray, np.memmap):
             self.foreign.append(array)
+            self._queue.extend([type(array), getattr(array, "__dict__", None)])
 
     def _visit_container(self, thing: Any) -> None:
         if isinstance(thing, dict):
             self._visit_items(
                 tuple(thing.values()), thing.__len__, lambda: (*thing, *thing.values())
             )
+            self._queue.extend(_one_of_each_kind(thing) if len(thing) > _FEW_ITEMS else thing)
         elif isinstance(thing, (tuple, frozenset)):
             self._visit_items(tuple(thing))
         else:
@@ -222,8 +258,7 @@ class Watch:
             self._note(count)
         if held is not None and len(values) <= _MANY_ITEMS:
             self._note(lambda: Identical(held()), thorough=True)
-        # One stands for all.
-        self._queue.append(values[0])
+        self._queue.extend(_one_of_each_kind(values))
 
     def _visit_code(self, thing: Any) -> None:
         if isinstance(thing, property):
@@ -233,13 +268,16 @@ class Watch:
         elif isinstance(thing, (staticmethod, classmethod)):
             self._queue.append(thing.__func__)
         elif isinstance(thing, functools.partial):
-            self._queue.extend([thing.func, thing.args, thing.keywords])
+            self._queue.extend([thing.func, thing.args, thing.keywords, vars(thing)])
         elif isinstance(thing, MethodType):
             self._queue.extend([thing.__self__, thing.__func__])
         else:
             self._queue.append(getattr(thing, "__wrapped__", None))
-            if is_users(thing.__code__):
+            if is_users_function(thing):
                 self._visit_function(thing)
+            else:
+                held = (*map(content, thing.__closure__ or ()), *vars(thing).values())
+                self._queue.extend(filter(_holds_users, held))
 
     def _visit_function(self, function: FunctionType) -> None:
         cells, scope, attributes = function.__closure__ or (), function.__globals__, vars(function)
@@ -248,35 +286,42 @@ class Watch:
         wanted = tuple(global_names(code))
 
         def held() -> tuple[Any, ...]:
-            found = (scope.get(name, MISSING) for name in wanted)
-            return (*map(content, cells), *found, *attributes.values())
+            found = (scope.get(name, added_builtin(name)) for name in wanted)
+            own = (function.__code__, function.__defaults__, function.__kwdefaults__)
+            return (*own, *map(content, cells), *found, *attributes.values())
 
         self._note(lambda: Identical(held()))
-        values = [value for value in held() if not isinstance(value, ModuleType)]
-        self._queue.extend([*values, function.__defaults__, function.__kwdefaults__])
-        held_names, any_name = names(code) | words(code), may_use_any_name(code)
+        values = [value for value in held() if not isinstance(value, (ModuleType, CodeType))]
+        self._queue.extend(values)
+        if _BY_NUMBER & names(code):
+            self._refuse("it reads from files by their numbers")
+        used = _Used(names(code) | words(code), may_use_any_name(code), searched(code))
         for name in wanted:
             # A module may be imported in the function.
-            for module in (scope.get(name), sys.modules.get(name)):
-                self._visit_module(module, held_names, any_name=any_name)
+            for module in modules_called(name, scope):
+                self._visit_module(module, used, has_all=name in used.searched)
 
-    def _visit_module(self, module: Any, wanted: frozenset[str], *, any_name: bool = False) -> None:
-        """What a function may look up in a module of the script."""
-        if not is_users_module(module) or (id(module), wanted, any_name) in self._scopes:
+    def _visit_module(self, module: Any, by: _Used, *, has_all: bool = False) -> None:
+        """What a function may look up in a module of the script; where it `has_all`, any of its
+        functions and classes.
+        """
+        if not is_users_module(module) or (id(module), by, has_all) in self._scopes:
             return
-        self._scopes.add((id(module), wanted, any_name))
+        self._scopes.add((id(module), by, has_all))
         scope = vars(module)
-        used = tuple(name for name in wanted if name in scope)
-        if any_name:
+        used = tuple(name for name in (*by.names, "__getattr__") if name in scope)
+        if by.any_name:
             self._note(lambda: Identical(tuple(scope.values())))
         else:
             self._note(lambda: Identical(tuple(scope.get(name) for name in used)))
             self._note(lambda: len(scope))  # names may come
-        for value in [scope[name] for name in used]:
-            if isinstance(value, ModuleType):
-                self._visit_module(value, wanted, any_name=any_name)
+        for name in used:
+            if isinstance(scope[name], ModuleType):
+                self._visit_module(scope[name], by, has_all=name in by.searched)
             else:
-                self._queue.append(value)
+                self._queue.append(scope[name])
+        if has_all:
+            self._queue.extend(one for one in scope.values() if isinstance(one, _CALLED))
 
     def _visit_class(self, kind: type) -> None:
         if not is_users_class(kind):
@@ -290,6 +335,9 @@ class Watch:
         self._queue.extend([*kind.__bases__, type(kind)])
 
     def _visit_object(self, thing: Any) -> None:
+        if isinstance(thing, np.void):  # a row that can be written
+            self._note(thing.tobytes)
+            return
         kind = type(thing)
         attributes = getattr(thing, "__dict__", None)
         is_open = is_users_class(kind) or isinstance(thing, _OPEN)
@@ -314,14 +362,31 @@ class Watch:
         self._files += found.files
 
 
+def _one_of_each_kind(values: Iterable[Any]) -> Iterable[Any]:
+    """Each stands for its like."""
+    return {type(value): value for value in values}.values()
+
+
 def _why_unfit(thing: Any, kind: type) -> str:
     if isinstance(thing, GENERATORS):
         return f"it has a random generator of its own ({kind.__name__})"
     if kind.__module__.partition(".")[0] in _UNFORKABLE:
         return f"it holds {kind.__module__}.{kind.__name__}"
+    if kind is np.ufunc and thing.__name__.endswith("(vectorized)"):
+        return "it holds a function of numpy.frompyfunc, into which nobody can look"
     if isinstance(thing, _SCRIPTED):
         return f"it holds {kind.__name__}, into which nobody can look"
     return ""
+
+
+def _holds_users(value: Any) -> bool:
+    """Whether it has functions of the script: what a decorator of a package keeps them in."""
+    if isinstance(value, (dict, MappingProxyType, list, tuple)):
+        values = value if isinstance(value, (list, tuple)) else value.values()
+        return len(value) <= _FEW_ITEMS and any(
+            isinstance(one, FunctionType) and is_users_function(one) for one in values
+        )
+    return isinstance(value, FunctionType) and is_users_function(value)
 
 
 def _has_ended(weak: Any) -> bool:
