@@ -521,20 +521,20 @@ def _is_ours(pid: str) -> bool:
 def test_batches_are_made_here_as_well_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "_SPOT_CHECKS", {2, 5, 9})
     check_equal(epochs(lambda: DataLoader(Slow("torch"), batch_size=2)), at_least=10)
-    array = np.zeros(1 << 22)  # too large to be watched
+    array = np.zeros(1 << 22)  # too large to be watched, but for some values
 
     class Array(Slow):
         def __getitem__(self, index: int) -> Any:
-            return super().__getitem__(index), array[0]
+            return super().__getitem__(index), array[1]
 
     def use() -> Any:
-        array[0] = 0
+        array[1] = 0
         seen = []
         for number, batch in enumerate(DataLoader(Array(), batch_size=2)):
             patient()
             seen.append(flat(batch))
             if number >= 6:
-                array[0] += 1
+                array[1] += 1
         return len(seen)
 
     with pytest.warns(UserWarning, match="not what it should have been"):
