@@ -29,7 +29,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
         names = {entry["class"] for entry in situation.capture.optimizers if entry["is_torchs"]}
         if not names & {*_NAMES}:
             return False, "no SGD, Adam or AdamW of torch's was seen"
-        return False, "for few enough parameters, in float32, on a processor"
+        return False, "it is for few enough parameters, in float32, on a processor"
     if arithmetic.is_fused() is None:
         return False, "this torch rounds in another way"
     if not arithmetic.keeps_denormals():
