@@ -51,6 +51,7 @@ class Case:
     warm_up: int = 8
     is_input_bound: bool = False
     drains: bool = False  # batches alone: the model takes no core from those who make them
+    has_growing_steps: bool = False  # the same ones are compared: who is faster gets to longer ones
 
 
 _IMAGENET = (
@@ -92,7 +93,10 @@ CASES = (
          at_least=_INPUT_BOUND, seconds=6.0, warm_up=4, drains=True),
     Case("tokens", "tokens", _TOKENS, at_least=_LOOPS, seconds=3.0),
     Case("tabular", "tabular", _TABLE, at_least=_LOOPS, seconds=2.0, warm_up=50),
-    *(Case(name, name, arguments) for name, arguments in _LONGER.items()),
+    *(
+        Case(name, name, arguments, has_growing_steps=name == "reinforce")
+        for name, arguments in _LONGER.items()
+    ),
 )  # fmt: skip
 # Trials of these take minutes.
 NUMERIC = (
@@ -107,6 +111,10 @@ class Steps:
 
     seconds: list[float]
     waited: list[float]
+
+    def first(self, count: int) -> "Steps":
+        """So many of them."""
+        return Steps(self.seconds[:count], self.waited[:count])
 
     @property
     def second(self) -> float:
@@ -173,6 +181,9 @@ def measure(case: Case, folder: Path, rounds: int) -> list[Claim]:
         ways = list(runs)
         for way in ways if number % 2 == 0 else reversed(ways):
             runs[way].append(_run(case, folder, known, fixes if way == "fixed" else ()))
+    if case.has_growing_steps:
+        least = min(len(steps.seconds) for way in runs.values() for steps in way)
+        runs = {way: [steps.first(least) for steps in found] for way, found in runs.items()}
     before, after = runs["as it is"], runs["fixed"]
     # Processes of the same script differ for as long as they live: each counts once.
     speed = speed_of([steps.second for steps in before], [steps.second for steps in after])

@@ -79,8 +79,8 @@ def _pack(situation: Situation, speed: Speed) -> Next | None:
     name = shlex.quote(f"{Path(folder).name}.slip")
     return Next(
         f"slipstream pack {shlex.quote(folder)} {name}",
-        f"crops read and decode only their part of a picture; read with slipstream.Loader, about"
-        f" {gain:.1f} x on top",
+        f"crops read and decode only their part of a picture; read with slipstream.Loader,"
+        f" {gain:.1f} x or more on top",
     )
 
 
