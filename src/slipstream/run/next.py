@@ -80,7 +80,7 @@ def _pack(situation: Situation, speed: Speed) -> Next | None:
     return Next(
         f"slipstream pack {shlex.quote(folder)} {name}",
         f"crops read and decode only their part of a picture; read with slipstream.Loader,"
-        f" {gain:.1f} x or more on top",
+        f" about {gain:.1f} x on top, or more",
     )
 
 
