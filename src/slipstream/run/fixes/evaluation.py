@@ -36,6 +36,7 @@ from slipstream.run.evaluating.purity import (
 )
 from slipstream.run.evaluating.speech import says_something
 from slipstream.run.fix import Fix, Situation, Undo
+from slipstream.words import count_of
 
 NAME = "inference-mode"
 WATCHED = 4  # calls whose graphs must be seen to go
@@ -52,10 +53,7 @@ def applies(situation: Situation) -> tuple[bool, str]:
     if not count:
         return False, "no evaluation with gradients on was seen"
     if count < WATCHED:
-        return (
-            False,
-            f"evaluation with gradients on was seen {_times(count)} only",
-        )
+        return False, f"evaluation with gradients on was seen {count_of(count, 'time')} only"
     return True, "evaluation with gradients on"
 
 
@@ -67,10 +65,6 @@ def apply(situation: Situation) -> Undo:
     for name in ("backward", "grad"):
         patches.replace(torch.autograd, name, calls.wrap_learning)
     return patches.undo
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 class _Graph:

@@ -35,9 +35,8 @@ _WITHOUT_STATE = (
     type(collections.namedtuple("_", "field").field),  # type: ignore[attr-defined]
 )  # fmt: skip
 # That has no owner who counts changes, and may be shared.
-MEMORY = (
-    mmap.mmap, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData, ctypes._Pointer,
-)  # fmt: skip
+CTYPES = (ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData, ctypes._Pointer)
+MEMORY = (mmap.mmap, *CTYPES)
 _BUFFERS = (bytearray, array.array, io.BytesIO)
 # Written in C: a class of the script that is made of one has contents beside its attributes.
 WITH_CONTENTS = (*_BUFFERS, *STREAMS)

@@ -51,7 +51,7 @@ from slipstream.run.loading.looks import (
 )
 from slipstream.run.loading.mapped import MappedFiles, lies_in_map
 from slipstream.run.loading.package_generators import GENERATORS
-from slipstream.run.loading.packages import MEMORY, WITH_CONTENTS, inside, known_package
+from slipstream.run.loading.packages import CTYPES, MEMORY, WITH_CONTENTS, inside, known_package
 from slipstream.run.loading.questions import BY_OWN_NAMES
 from slipstream.run.loading.shared_list import PackedList
 from slipstream.run.loading.stamps import lasting_stamp_of, stamp_of
@@ -214,7 +214,7 @@ class Watch:
         self._note(lambda: (array.ctypes.data, array.shape))
         if array.nbytes and lies_in_map(array):
             self._addresses.append(array.ctypes.data)
-        if isinstance(owner_of(array), MEMORY[1:]):
+        if isinstance(owner_of(array), CTYPES):
             self._refuse("it holds an array in memory of ctypes, which others may write to")
         if array.dtype == np.dtype(object):
             self._visit_items(tuple(array.flat), lambda: array.size, lambda: tuple(array.flat))
